@@ -1,0 +1,28 @@
+# Two commands from a clean clone: `make demo` and `make test`. Both set up .venv first, from pinned versions.
+PYTHON ?= python3
+VENV   := .venv
+
+.PHONY: demo test test-slow bench clean
+
+demo: $(VENV)/ready
+	$(VENV)/bin/recollect demo
+
+test: $(VENV)/ready
+	$(VENV)/bin/python -m pytest
+
+test-slow: $(VENV)/ready
+	$(VENV)/bin/python -m pytest -m slow
+
+bench: $(VENV)/ready
+	$(VENV)/bin/python benchmarks/step_cost.py
+
+$(VENV)/ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo 'recollect needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)' >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf $(VENV)

@@ -1,0 +1,16 @@
+"""recollect: rehearsal-based continual learning, one network taught task after task by replaying a small memory."""
+
+from recollect.version import __version__
+
+from recollect.errors import BadInput, RecollectError
+from recollect.experiments import Experiment
+from recollect.learner import Learner
+from recollect.methods import DER, ER, ERACE, METHODS, DERpp, FineTune, Joint, Method
+from recollect.runs import run
+from recollect.streams import Pixels, Stream, Task, load
+from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy, distance
+
+__all__ = [
+    "DER", "ER", "ERACE", "METHODS", "BadInput", "Batch", "DERpp", "Experiment", "FineTune", "Fixed", "Joint", "Learner",
+    "Method", "Pixels", "RecollectError", "Stream", "Task", "Term", "Terms", "Weighting", "cross_entropy", "distance", "load", "run",
+]  # fmt: skip

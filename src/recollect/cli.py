@@ -1,0 +1,240 @@
+"""The command line: parse, call, print."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from recollect import __version__, metrics, runs, streams
+from recollect.errors import BadInput, RecollectError, unknown
+from recollect.experiments import RECIPES, Experiment, defaults
+from recollect.report import tables
+from recollect.report.progress import Display
+from recollect.store import Store
+from recollect.streams import sources
+
+DEMO = ("finetune", "er", "er-ace", "der++", "joint")
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False,
+                  help="Continual learning by rehearsal: train one network on a stream of tasks without forgetting the old ones.\n\n"
+                       "Start with [bold]recollect demo[/], then [bold]recollect run er[/].")  # fmt: skip
+data_app = typer.Typer(no_args_is_help=True, help="Fetch data sets and see what is there.")
+app.add_typer(data_app, name="data")
+out = Console()
+
+
+class Device(str, Enum):
+    auto, cpu, cuda = "auto", "cpu", "cuda"
+
+
+Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
+Data = Annotated[Optional[Path], typer.Option("--data", help="Folder of the data sets. [dim]Default: $RECOLLECT_DATA, else ~/.cache/recollect[/]")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
+Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
+
+
+def command(register: Callable) -> Callable:
+    """A command whose every failure is one sentence and an exit code: 2 wrong input, 1 failed run, 130 Ctrl-C."""
+
+    def decorate(function: Callable) -> Callable:
+        @functools.wraps(function)
+        def answered(*args, **kwargs):
+            try:
+                function(*args, **kwargs)
+            except RecollectError as error:
+                fail(str(error), error.exit_code)
+            except KeyboardInterrupt:
+                fail("stopped; runs that were complete are kept, the one in progress is not", 130)
+            except BrokenPipeError:
+                raise
+            except OSError as error:
+                full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+                where = f" ({error.filename})" if error.filename else ""
+                fail(f"{error.strerror or error}{where}; {'free some space' if full else 'check the path'} and run the same command again", 1)
+
+        return register(answered)
+
+    return decorate
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"recollect: {sentence}", file=sys.stderr)
+    raise typer.Exit(code)
+
+
+@command(app.command(epilog="Example: [bold]recollect demo[/]"))
+def demo(out_dir: Out = Path("runs"), seeds: Annotated[int, typer.Option(help="Runs of each method.", min=1)] = 3,
+         device: Where = Device.auto, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False) -> None:  # fmt: skip
+    """See forgetting and its cure on Split-Digits: five tasks of two digits each, a memory of 20 images, in under a minute."""
+    experiments = [Experiment.of(method, "digits", memory=20, epochs=10, seed=seed) for method in DEMO for seed in range(seeds)]
+    documents = perform(experiments, Store(out_dir), device, None, fresh, quiet)
+    if as_json:
+        return print_json(documents)
+    by_method = {method: [d for e, d in zip(experiments, documents) if e.method == method] for method in DEMO}
+    out.print(tables.results(by_method, title=f"Split-Digits, memory 20, 10 epochs a task, {seeds} seeds, in %"))
+    out.print("ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
+              "Task-IL: among the task's two.", style="dim")  # fmt: skip
+    folders(experiments, Store(out_dir))
+
+
+@command(app.command(name="run", epilog="Examples:\n\n"
+         "[bold]recollect run er[/]  the default stream, Split-Digits\n\n"
+         "[bold]recollect run der++ --memory 50 --seeds 5[/]  mean ± std of five seeds\n\n"
+         "[bold]recollect run er --stream cifar10 --memory 200 --device cuda[/]  the published setting\n\n"
+         "[bold]recollect run er --stream cifar10 --set classes=ship,truck,cat,horse --set tasks=2[/]  two tasks of your choice\n\n"
+         "[bold]recollect run er --stream folder:photos --json > er.json[/]  your own images, a result for your own script"))  # fmt: skip
+def run_command(
+    method: Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")],
+    stream: Annotated[str, typer.Option(help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them.")] = "digits",
+    memory: Annotated[Optional[int], typer.Option(help="Samples the memory holds. [dim]Default: the table's[/]")] = None,
+    epochs: Annotated[Optional[int], typer.Option(help="Epochs a task. [dim]Default: the table's[/]")] = None,
+    seed: Annotated[Optional[int], typer.Option(help="Seed of everything random. [dim]Default: 0[/]")] = None,
+    seeds: Annotated[Optional[int], typer.Option(help="Run seeds 0 to K−1 and give mean and standard deviation.")] = None,
+    settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.")] = None,
+    device: Where = Device.auto, out_dir: Out = Path("runs"), data: Data = None, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False,
+) -> None:  # fmt: skip
+    """Run one method over one stream of tasks and measure what it remembers."""
+    if seed is not None and seeds is not None:
+        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
+    if seeds is not None and seeds < 1:
+        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
+    chosen = {"memory": memory, "epochs": epochs, **assignments(settings or [])}
+    experiments = [Experiment.of(method, stream, **{"seed": s, **chosen}) for s in (range(seeds) if seeds else [seed])]
+    documents = perform(experiments, Store(out_dir), device, data, fresh, quiet)
+    if as_json:
+        return print_json(documents if seeds else documents[0])
+    if len(documents) == 1 and not quiet:
+        out.print(tables.matrix(documents[0]["class_il"]["matrix"], "Class-IL accuracy on each task, in %"))
+    out.print(tables.settings(documents, title=f"{method} on {stream}, in %"))
+    if not quiet:
+        folders(experiments, Store(out_dir))
+
+
+@command(app.command(epilog="Examples: [bold]recollect methods[/], [bold]recollect methods der++[/]"))
+def methods(method: Annotated[Optional[str], typer.Argument(help="One method, to see its settings and their defaults.")] = None) -> None:
+    """The methods, or one method's equation, settings and defaults."""
+    if method is None:
+        table = tables.plain("method", "what it is")
+        for name, recipe in RECIPES.items():
+            table.add_row(name, escape(recipe.summary()))
+        out.print(table)
+        return
+    if method not in RECIPES:
+        raise unknown("method", method, RECIPES)
+    recipe = RECIPES[method]
+    out.print(escape(recipe.description()), highlight=False)
+    table = tables.plain("setting", *streams.STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
+    resolved = {stream: settings_of(Experiment.of(method, stream)) for stream in streams.STREAMS}
+    for key in resolved["digits"]:
+        table.add_row(key, *(shown(values[key]) for values in resolved.values()))
+    out.print(table)
+    sizes = {size: defaults(method, "cifar10", size).get("weights") for size in (200, 500, 5120)}
+    if len(set(sizes.values())) > 1:
+        out.print("cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items()))
+
+
+@command(app.command(name="streams", epilog="Example: [bold]recollect streams[/]"))
+def streams_command(data: Data = None) -> None:
+    """The streams, their tasks, and whether their data are here."""
+    table = tables.plain("stream", "tasks", "network", "data", "what it is")
+    for name, setting in streams.STREAMS.items():
+        here = name == "digits" or sources.found(name, data)
+        table.add_row(name, str(setting.tasks), setting.network, "here" if here else f"recollect data get {name}", sources.SOURCES[name].summary)
+    table.add_row("npz:FILE", "", "", "", "your images: arrays x_train, y_train, x_test, y_test")
+    table.add_row("folder:DIR", "", "", "", "your images: a folder a class, under DIR/train and DIR/test or under DIR")
+    out.print(table)
+
+
+@command(data_app.command(epilog="Example: [bold]recollect data get cifar10[/]"))
+def get(name: Annotated[str, typer.Argument(help="A data set; [bold]recollect streams[/] lists them.")], data: Data = None, quiet: Quiet = False) -> None:
+    """Download a data set, going on where a broken download stopped, and verify its published checksum."""
+    from recollect.report.progress import download_bar
+    from recollect.streams.download import get as fetch
+
+    with download_bar(name, quiet) as progress:
+        folder = fetch(name, data, progress)
+    out.print(f"{name}: here and verified, in {folder}" if name != "digits" else "digits: comes with scikit-learn, nothing to fetch", highlight=False, soft_wrap=True)
+
+
+@command(data_app.command(name="check", epilog="Example: [bold]recollect data check cifar10[/]"))
+def check_command(name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None) -> None:
+    """Say which files of a data set are there, and whether they are whole."""
+    table = tables.plain("file", "state", "")
+    statuses = sources.check(name, data)
+    for status in statuses:
+        table.add_row(escape(str(status.path)), status.state, escape(status.detail))
+    out.print(table)
+    if any(status.state not in ("ok", "present") for status in statuses):
+        raise BadInput(f"{name} is not whole; recollect data get {name} fetches it, or put the files named above in their place")
+
+
+def settings_of(experiment: Experiment) -> dict:
+    document = experiment.document()
+    return {key: value for key, value in {**document, **document["options"]}.items() if key not in ("method", "stream", "options", "seed")}
+
+
+def shown(value) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shown, value)) or "all 1"
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def assignments(words: Sequence[str]) -> dict[str, str]:
+    """KEY=VALUE words as a mapping."""
+    for word in words:
+        if "=" not in word:
+            raise BadInput(f"--set '{word}' has no '='; write --set KEY=VALUE, for example --set lr=0.1")
+    return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
+
+
+def perform(experiments: Sequence[Experiment], store: Store, device: Device, data: Path | None, fresh: bool, quiet: bool) -> list[dict]:
+    """All experiments' results, those that are there already read and not run."""
+    store.prepare()
+    documents = []
+    with Display(experiments, quiet) as display:
+        for experiment in experiments:
+            if not fresh and store.result(experiment) is not None:
+                display.console.print(f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)", soft_wrap=True)
+            display.begin(experiment)
+            documents.append(runs.perform(experiment, store, device=device.value, data=data, report=display.report, fresh=fresh))
+            display.end(experiment)
+    return documents
+
+
+def folders(experiments: Sequence[Experiment], store: Store) -> None:
+    out.print("Runs kept in")
+    for experiment in experiments:
+        out.print(f"  {store.path(experiment)}", soft_wrap=True, highlight=False, markup=False)
+
+
+def print_json(documents: dict | list[dict]) -> None:
+    whole = documents if isinstance(documents, dict) else {"runs": documents, "summary": metrics.across(documents)}
+    print(json.dumps(whole, indent=1))
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"recollect {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            app()
+        except KeyboardInterrupt:
+            sys.exit(130)

@@ -1,0 +1,202 @@
+"""An experiment: every setting of one run, resolved, checked and hashable; and the defaults it starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from fnmatch import fnmatchcase
+from typing import Any
+
+from recollect import streams
+from recollect.errors import BadInput, unknown
+from recollect.methods import ER, ERACE, METHODS, DERpp, Method
+from recollect.networks import NETWORKS
+from recollect.relation import Consolidate, EndToEnd, Relation, Split
+from recollect.terms import Fixed, Weighting
+
+FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A name on the command line: a method and the weighting of its terms."""
+
+    method: type[Method]
+    weighting: type[Weighting] = Fixed
+
+    def options(self) -> dict[str, inspect.Parameter]:
+        """What can be set beyond an experiment's own fields: the constructors' parameters."""
+        return {name: parameter for part in (self.method, self.weighting)
+                for name, parameter in inspect.signature(part).parameters.items() if name != "weighting"}  # fmt: skip
+
+    def summary(self) -> str:
+        """One line on the method, and one on the weighting if it is not plain."""
+        return self.description().splitlines()[0] if self.weighting is Fixed else f"{self.method.__name__} weighed by {self.weighting.__name__}: {_doc(self.weighting).splitlines()[0]}"
+
+    def description(self) -> str:
+        """The equation and the departures, in the words of the method's file and the weighting's class."""
+        return _doc(inspect.getmodule(self.method)) + ("" if self.weighting is Fixed else f"\n\nWeighed by {self.weighting.__name__}. {_doc(self.weighting)}")
+
+    def build(self, options: Mapping[str, Any]) -> Method:
+        chosen = lambda part: {name: options[name] for name in inspect.signature(part).parameters if name in options}
+        return self.method(weighting=self.weighting(**chosen(self.weighting)), **chosen(self.method))
+
+
+RECIPES: dict[str, Recipe] = {name: Recipe(method) for name, method in METHODS.items()} | {
+    "rer": Recipe(ER, Relation),
+    "rer-ace": Recipe(ERACE, Relation),
+    "rder": Recipe(DERpp, Relation),
+} | {f"{name}+{suffix}": Recipe(METHODS[name], weighting)
+     for name in ("er", "er-ace", "der++")
+     for suffix, weighting in {"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split}.items()}  # fmt: skip
+
+# Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The CIFAR-10 rows are the
+# published settings, the rest are ours.
+DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
+    ("*", "*", 0, dict(memory=200, epochs=5, batch=32, lr=0.03, momentum=0.0, weight_decay=0.0, forward="separate")),
+    ("*", "digits", 0, dict(memory=100, batch=10, lr=0.1)),
+    ("*", "*mnist", 0, dict(epochs=1)),
+    ("*", "cifar*", 0, dict(epochs=50)),
+    ("*", "tinyimagenet", 0, dict(epochs=50)),
+    ("finetune", "cifar*", 0, dict(lr=0.1)),
+    ("joint", "cifar*", 0, dict(lr=0.1)),
+    ("er", "*", 0, dict(weights=(1.0, 1.0))),
+    ("er-ace", "*", 0, dict(weights=(1.0, 1.0))),
+    ("der", "*", 0, dict(weights=(1.0, 0.3))),
+    ("der++", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
+    ("der++", "cifar10", 0, dict(weights=(1.0, 0.1, 0.5))),
+    ("der++", "cifar10", 500, dict(weights=(1.0, 0.2, 0.5))),
+    ("der++", "cifar10", 5120, dict(weights=(1.0, 0.1, 1.0))),
+    # Preset weights of the relational ones, and of what they are compared with: the paper's appendix.
+    ("rer", "*", 0, dict(weights=(1.0, 0.5))),
+    ("rer-ace", "*", 0, dict(weights=(1.0, 0.5))),
+    ("er+*", "*", 0, dict(weights=(1.0, 0.5))),
+    ("er-ace+*", "*", 0, dict(weights=(1.0, 0.5))),
+    ("rder", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
+    ("der+++*", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
+]
+
+
+def defaults(method: str, stream: str, memory: int | None = None) -> dict[str, Any]:
+    """The table's settings for a method on a stream, at a memory size (the stream's own unless given)."""
+    merged: dict[str, Any] = {}
+    for of_method, of_stream, from_memory, settings in DEFAULTS:
+        if fnmatchcase(method, of_method) and fnmatchcase(stream, of_stream):
+            if from_memory <= (memory or merged.get("memory", 0)):
+                merged |= settings
+    return merged
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Build one with `Experiment.of`, which fills in what is not given and checks the rest."""
+
+    method: str
+    stream: str
+    memory: int  # 0 where the method keeps none
+    epochs: int
+    seed: int
+    tasks: int | None  # None: as the data suggest
+    classes: tuple[str, ...] | None  # kept, in this order
+    shuffle: int | None  # seed of a random class order
+    network: str | None  # None: as the data suggest
+    batch: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    forward: str
+    options: tuple[tuple[str, Any], ...] = ()  # of the method and its weighting
+
+    @classmethod
+    def of(cls, method: str, stream: str = "digits", **given: Any) -> Experiment:
+        """An experiment from what is given (strings are read as the setting's type) and the table of defaults."""
+        if method not in RECIPES:
+            raise unknown("method", method, RECIPES)
+        known = streams.setting(stream)
+        own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "options")}
+        options = RECIPES[method].options()
+        settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None, "network": known.network if known else None}
+        given = {key: value for key, value in given.items() if value is not None}
+        for key in given:
+            if key not in own and key not in options:
+                raise unknown("setting", key, [*own, *options])
+        given = {key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()}
+        settings |= defaults(method, stream, given.get("memory")) | given
+        if settings["network"] is not None and settings["network"] not in NETWORKS:
+            raise unknown("network", settings["network"], NETWORKS)
+        recipe = RECIPES[method]
+        if not recipe.method.draws and not hasattr(recipe.method, "capacity"):
+            settings["memory"] = 0
+        elif settings["memory"] < 1:
+            raise BadInput(f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)")
+        for key in ("epochs", "batch", "lr"):
+            if not (math.isfinite(settings[key]) and settings[key] > 0):
+                raise BadInput(f"{key} {settings[key]} must be greater than 0")
+        for key in ("momentum", "weight_decay", "seed"):
+            if not (math.isfinite(settings[key]) and settings[key] >= 0):
+                raise BadInput(f"{key} {settings[key]} must not be negative")
+        if settings["forward"] not in ("separate", "joint"):
+            raise BadInput(f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+        if settings["tasks"] is not None and settings["tasks"] < 1:
+            raise BadInput(f"tasks {settings['tasks']} must be at least 1")
+        if known and settings["tasks"] is None and settings["classes"] is None:
+            settings["tasks"] = known.tasks
+        chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
+        experiment = cls(method, stream, **{name: settings[name] for name in own}, options=chosen)
+        experiment.build()  # what the method itself refuses, it refuses now
+        return experiment
+
+    def build(self) -> Method:
+        """The method, with its weighting, as this experiment wants it."""
+        return RECIPES[self.method].build(dict(self.options))
+
+    def document(self) -> dict[str, Any]:
+        """All settings as plain data, options beside the rest."""
+        return {**asdict(self), "options": None} | {"options": dict(self.options)}
+
+    @property
+    def hash(self) -> str:
+        text = json.dumps([FORMAT, self.document()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def name(self) -> str:
+        """The run's folder: what a person looks for, then the hash that makes it unique."""
+        stream = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.stream)[-40:]
+        size = f"-m{self.memory}" if self.memory else ""
+        return f"{stream}-{self.method}{size}-e{self.epochs}-s{self.seed}-{self.hash[:8]}"
+
+
+def _doc(of: Any) -> str:
+    return inspect.getdoc(of)
+
+
+def _type(parameter: inspect.Parameter) -> str:
+    return str(parameter.annotation)
+
+
+def _read(key: str, value: Any, kind: str) -> Any:
+    """A setting as its type; a string is what came from the command line."""
+    kind = kind.removesuffix(" | None")
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
+    try:
+        if kind == "int":
+            if isinstance(value, float) and not value.is_integer() or isinstance(value, bool):
+                raise ValueError
+            return int(value)
+        if kind == "float":
+            return float(value)
+        if kind == "bool":
+            return {"true": True, "false": False}[str(value).lower()]
+        if kind == "Sequence[float]":
+            return tuple(float(word) for word in words)
+        if kind == "tuple[str, ...]":
+            return tuple(str(word) for word in words)
+        return str(value)
+    except (ValueError, TypeError, KeyError):
+        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "Sequence[float]": "numbers with commas between"}
+        raise BadInput(f"{key} '{value}' is not {wanted.get(kind, 'a list with commas between')}") from None

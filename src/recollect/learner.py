@@ -1,0 +1,100 @@
+"""A continual learner: a method, a network and a memory, taught one task after another."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from recollect.engine import SGD, train_epoch
+from recollect.errors import BadInput, RecollectError
+from recollect.mainnet import MainNet
+from recollect.memory import Memory
+from recollect.methods.base import Method
+from recollect.metrics import Accuracies, accuracy
+from recollect.plan import plan_epoch
+from recollect.streams import Pixels, Stream, Task
+
+EVALUATION_BATCH = 500
+
+
+class Learner:
+    """Teach it with `update(task)`, ask it with `predict(images)`.
+
+    `network` is any nn.Module from images to `classes` logits; it is trained in place and can be used as it is
+    afterwards. `pixels` says how stored images become its input (`stream.pixels`).
+    """
+
+    def __init__(self, method: Method, network: nn.Module, *, classes: int, pixels: Pixels | None = None, memory: int = 200,
+                 epochs: int = 1, batch: int = 32, lr: float = 0.03, momentum: float = 0.0, weight_decay: float = 0.0,
+                 forward: str = "separate", seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32):  # fmt: skip
+        if forward not in ("separate", "joint"):
+            raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+        for name, value in {"epochs": epochs, "batch": batch, "lr": lr, **({"memory": memory} if method.draws else {})}.items():
+            if not value > 0:
+                raise BadInput(f"{name} {value} must be greater than 0")
+        self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
+        self.device, self.capacity = torch.device(device), memory if method.draws else 0
+        self.net = MainNet(network, self.device, dtype, forward)
+        self.pixels = (pixels or Pixels()).to(self.device, dtype)
+        self.sgd = SGD(lr, momentum, weight_decay)
+        self.memory: Memory | None = None  # made when the first images show their shape
+        self.tasks = 0  # learned so far
+        self.met: set[int] = set()  # classes of the tasks learned so far
+        method.weighting.begin(method, self.net, seed)
+
+    def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
+        """Learn one more task. `report` gets a record of every epoch."""
+        x, y = (tensor.to(self.device) for tensor in self.method.training_set(task))
+        self._check(x, y)
+        if self.memory is None:
+            self.memory = Memory(self.capacity, x, self.classes if self.method.records else 0, self.net.theta.dtype)
+        pools = self.method.weighting.pools(self.method.draws)
+        self.method.begin_task(self, task)
+        for epoch in range(self.epochs):
+            start = time.perf_counter()
+            plan = plan_epoch(self.seed, self.tasks, epoch, samples=len(x), batch=self.batch, pools=pools, capacity=self.capacity,
+                              presented=self.memory.presented, pad=self.pixels.pad, flip=self.pixels.flip, device=self.device)  # fmt: skip
+            self.method.weighting.begin_epoch(self.tasks, epoch, self.epochs)
+            self.net.module.train()
+            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+                torch.manual_seed(hash((self.seed, self.tasks, epoch)))  # for dropout and the like in the network
+                tape = train_epoch(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y), plan).read()
+            self.memory.presented += len(plan) * self.batch
+            losses = tape["losses"].mean(dim=(0, 1)).tolist()
+            if not all(map(math.isfinite, losses)):
+                raise RecollectError(f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
+                                     f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})")  # fmt: skip
+            report({"event": "epoch", "task": self.tasks, "epoch": epoch, "loss": dict(zip(self.method.names, losses)),
+                    "seconds": time.perf_counter() - start, **self.method.weighting.report(self.method.names, tape)})  # fmt: skip
+        self.method.end_task(self, task)
+        self.met |= set(task.classes)
+        self.tasks += 1
+        self.net.rest()
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """The network's answer to images as stored, [N, classes]."""
+        network = self.net.rest().eval()
+        return torch.cat([network(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The most likely class of each image."""
+        return self.logits(x).argmax(dim=1)
+
+    def evaluate(self, stream: Stream) -> Accuracies:
+        """Accuracy on the test images of every task of a stream, learned or not."""
+        rows = [accuracy(self.logits(task.test[0]), task.test[1].to(self.device), task.classes) for task in stream]
+        return Accuracies(*torch.tensor(rows).T.tolist())
+
+    def _check(self, x: Tensor, y: Tensor) -> None:
+        if len(x) != len(y):
+            raise BadInput(f"{len(x)} images and {len(y)} labels; there must be one label an image")
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= self.classes:
+            raise BadInput(f"labels run from {low} to {high}; the network has {self.classes} classes, so labels must be 0 to {self.classes - 1}")
+        if self.memory is not None and x.shape[1:] != self.memory.x.shape[1:]:
+            raise BadInput(f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape")

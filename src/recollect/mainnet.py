@@ -1,0 +1,93 @@
+"""The Main Net: any nn.Module, its trainable parameters one vector θ.
+
+One vector makes the update one operation, and the network at another θ (a virtual step, a direction of
+forward-mode differentiation) a matter of binding other views.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from recollect.errors import BadInput
+
+
+class Slots:
+    """The places in a module that hold some of its tensors, and their layout in one vector."""
+
+    def __init__(self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype):
+        tensors: dict[int, Tensor] = {}  # tied tensors are stored once
+        for home, name in places:
+            tensors.setdefault(id(home[name]), home[name])
+        index = {key: position for position, key in enumerate(tensors)}
+        self.homes = [(home, name, index[id(home[name])]) for home, name in places]
+        self.shapes = [tensor.shape for tensor in tensors.values()]
+        self.sizes = [tensor.numel() for tensor in tensors.values()]
+        self.vector = torch.cat([tensor.detach().reshape(-1).to(device, dtype) for tensor in tensors.values()])
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        return [piece.view(shape) for piece, shape in zip(vector.split(self.sizes), self.shapes)]
+
+    def bind(self, tensors: list[Tensor]) -> None:
+        for home, name, position in self.homes:
+            home[name] = tensors[position]
+
+
+class MainNet:
+    """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
+
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu", dtype=torch.float32, forward="separate"):
+        device = torch.device(device)
+        self.module = module.to(device, dtype)
+        self.forward = {"separate": self._separate, "joint": self._joint}[forward]
+        modules = list(module.modules())
+        trainable = [(m._parameters, name) for m in modules for name, p in m._parameters.items()
+                     if p is not None and p.requires_grad]  # fmt: skip
+        if not trainable:
+            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        self._parameters = Slots(trainable, device, dtype)
+        self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
+        self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
+        # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
+        buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
+        dtypes = dict.fromkeys(home[name].dtype for home, name in buffers)
+        self._buffers = [Slots([p for p in buffers if p[0][p[1]].dtype == d], device, d) for d in dtypes]
+        self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
+        self._bind_buffers(live=True)
+        self.rest()
+
+    def at(self, theta: Tensor, virtual: bool = False):
+        """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
+        self._bind(self._parameters.views(theta))
+        if self._buffers and (virtual or not self._live):
+            self._bind_buffers(live=not virtual)
+        return self.forward
+
+    def rest(self) -> nn.Module:
+        """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
+        self._bind(self._resting)
+        if not self._live:
+            self._bind_buffers(live=True)
+        return self.module
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the network has learned, by name."""
+        return {name: tensor.detach() for name, tensor in self.rest().state_dict().items()}
+
+    def _bind(self, tensors: list[Tensor]) -> None:
+        self._parameters.bind(tensors)
+        for m in self._recurrent:
+            m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
+
+    def _bind_buffers(self, live: bool) -> None:
+        for slots in self._buffers:
+            slots.bind(slots.views(slots.vector if live else slots.vector.clone()))
+        self._live = live
+
+    def _separate(self, *batches: Tensor) -> list[Tensor]:
+        """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
+        return [self.module(x) for x in batches]
+
+    def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """One pass over all batches, which then share their statistics."""
+        return self.module(torch.cat(batches)).split([len(x) for x in batches])

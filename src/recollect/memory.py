@@ -1,0 +1,38 @@
+"""The memory: a fixed number of rows, drawn from and written to by row number.
+
+Which rows is the plan's business, so a draw and a write are plain indexing with static shapes. One spare row at
+the end swallows what the reservoir rejects; rows not yet written have the label −100, which no loss counts.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+EMPTY = -100  # torch's ignore_index
+
+
+class Memory:
+    """M un-augmented inputs, their labels and, where a method asks for them, the logits they had when they came."""
+
+    def __init__(self, capacity: int, like: Tensor, classes: int = 0, dtype: torch.dtype = torch.float32):
+        rows = capacity + 1  # the last one is the spare
+        self.capacity = capacity
+        self.x = torch.zeros(rows, *like.shape[1:], dtype=like.dtype, device=like.device)
+        self.y = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
+        self.recorded = torch.zeros(rows, classes, dtype=dtype, device=like.device) if classes else None
+        self.presented = 0  # samples offered so far; the plan counts them
+
+    def __len__(self) -> int:
+        return min(self.presented, self.capacity)
+
+    def write(self, rows: Tensor, x: Tensor, y: Tensor, logits: Tensor) -> None:
+        """Rows must differ, except for the spare one (`plan.reservoir` sees to it)."""
+        self.x[rows] = x
+        self.y[rows] = y
+        if self.recorded is not None:
+            self.recorded[rows] = logits.to(self.recorded.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        tensors = {"x": self.x, "y": self.y, "recorded": self.recorded}
+        return {name: tensor for name, tensor in tensors.items() if tensor is not None}

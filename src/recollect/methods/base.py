@@ -1,0 +1,69 @@
+"""The contract: a method is its differences from fine-tuning. The engine never asks which method it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy
+
+if TYPE_CHECKING:
+    from recollect.streams import Task
+
+
+class Method:
+    """Fine-tuning: L = CE(new). Everything a method may do differently is here, with what happens if it does not.
+
+    `names` name the loss terms, new samples' first; `draws` is the number of memory batches a step;
+    `records` says that the memory keeps logits; `merges` that all tasks are learned as one. `weighting` says how much
+    each term of each row counts.
+    """
+
+    names: tuple[str, ...] = ("new",)
+    draws: int = 0
+    records: bool = False
+    merges: bool = False
+
+    def __init__(self, weighting: Weighting | None = None):
+        self.weighting = weighting or Fixed()
+
+    # Inside a step ------------------------------------------------------------------------------------------------
+    def learn(self, new: Batch) -> list[Term]:
+        """The terms on the new samples."""
+        return [cross_entropy(new)]
+
+    def rehearse(self, *replay: Batch) -> list[Term]:
+        """The terms on the memory, one batch a draw. Their sum is also the outer loss of a relational weighting."""
+        return []
+
+    def direction(self, gradient: Tensor, step) -> Tensor:
+        """Which way to go, given the gradient of the weighed terms."""
+        return gradient
+
+    def remember(self, step, terms: Terms) -> None:
+        """What to keep of this step."""
+
+    # Between tasks ------------------------------------------------------------------------------------------------
+    def training_set(self, task: Task) -> tuple[Tensor, Tensor]:
+        """What to train on: images and labels."""
+        return task.train
+
+    def begin_task(self, learner, task: Task) -> None: ...
+
+    def end_task(self, learner, task: Task) -> None: ...
+
+    # Put together -------------------------------------------------------------------------------------------------
+    def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
+        """All terms of a step at one θ; `net` is the Main Net bound to it."""
+        new, *replay = seen_by(net, new, *replay)
+        return Terms(self.learn(new) + self.rehearse(*replay))
+
+    def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
+        """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
+        return Terms(self.rehearse(*seen_by(net, *replay))).losses.sum(dim=1).mean()
+
+
+def seen_by(net, *batches: Batch) -> list[Batch]:
+    """The batches with the network's logits."""
+    return [batch._replace(z=z) for batch, z in zip(batches, net(*(batch.x for batch in batches)))]

@@ -1,0 +1,23 @@
+"""Experience Replay (Eq. 1): L = λᴰ CE(new) + λᴹ CE(memory).
+
+Departs: with a memory of fewer samples than the batch, a draw repeats samples (each freshly augmented), where other
+implementations draw a smaller batch; the mean loss is the same up to one sample's share.
+"""
+
+from __future__ import annotations
+
+from recollect.methods.base import Method
+from recollect.terms import Batch, Term, Terms, cross_entropy
+
+
+class ER(Method):
+    """The memory is a reservoir over every presented sample, written after each step."""
+
+    names = ("new", "memory")
+    draws = 1
+
+    def rehearse(self, memory: Batch) -> list[Term]:
+        return [cross_entropy(memory)]
+
+    def remember(self, step, terms: Terms) -> None:
+        step.memory.write(step.slots, step.x, step.y, terms.new.z.detach())

@@ -1,0 +1,56 @@
+"""From accuracies to the numbers of a table. a(t, i) is the accuracy on task i after learning task t, in percent."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+Matrix = Sequence[Sequence[float]]
+METRICS = ("acc", "bwt", "forgetting", "fwt")
+
+
+class Accuracies(NamedTuple):
+    """Of each task, in percent: told apart from all classes (Class-IL), or from its own task's only (Task-IL)."""
+
+    class_il: list[float]
+    task_il: list[float]
+
+
+def accuracy(logits: Tensor, labels: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Class-IL and Task-IL accuracy of one task, the same logits for both: argmax over all, over `classes`."""
+    own = torch.tensor(classes, device=logits.device)
+    within = own[logits[:, own].argmax(dim=1)]
+    return tuple(100 * (guess == labels).double().mean() for guess in (logits.argmax(dim=1), within))
+
+
+def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
+    """ACC, BWT, forgetting and forward transfer of a matrix of T rows; `untrained` is the fresh network's accuracy.
+
+    ACC: mean of the last row. BWT: mean over i < T of a(T, i) − a(i, i). Forgetting: mean over i < T of
+    max_t a(t, i) − a(T, i), over the rows t that had learned task i. Forward transfer: mean over i > 1 of
+    a(i − 1, i) − untrained(i). All but ACC need as many rows as tasks, and two of them.
+    """
+    last, tasks = matrix[-1], len(matrix[0])
+    result = {"acc": _mean(last), "bwt": None, "forgetting": None, "fwt": None}
+    if len(matrix) == tasks > 1:
+        old = range(tasks - 1)
+        result["bwt"] = _mean([last[i] - matrix[i][i] for i in old])
+        result["forgetting"] = _mean([max(row[i] for row in matrix[i:]) - last[i] for i in old])
+        result["fwt"] = _mean([matrix[i][i + 1] - untrained[i + 1] for i in old])
+    return {**result, "matrix": [list(row) for row in matrix]}
+
+
+def across(results: Sequence[dict]) -> dict:
+    """Mean and standard deviation (n − 1) of each metric over several runs' results."""
+    column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
+    spread = lambda values: {"mean": _mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+    return {setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
+            for setting in ("class_il", "task_il")}  # fmt: skip
+
+
+def _mean(values: Sequence[float]) -> float:
+    return statistics.fmean(values)

@@ -1,0 +1,104 @@
+"""The randomness of an epoch as data: a pure function of (seed, task, epoch) and of counters.
+
+Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
+epoch at once, on the CPU whatever the device. A run that goes on at (task, epoch) is therefore the same run.
+
+Shapes: S steps an epoch, B rows a batch, D memory draws a step, M rows of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One epoch, row by row. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
+
+    order: list[Tensor]  # S × [B] rows of the training set
+    draws: list[Tensor]  # S × [D * B] rows of the memory
+    slots: list[Tensor]  # S × [B] rows of the memory to write; M, the spare row, for the rejected
+    views: list[Tensor] | None  # S × [(1 + D) * B, 3]
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+
+def steps_an_epoch(samples: int, batch: int) -> int:
+    return math.ceil(samples / batch)
+
+
+def plan_epoch(seed: int, task: int, epoch: int, *, samples: int, batch: int, pools: Sequence[str] = (), capacity: int = 0,
+               presented: int = 0, pad: int = 0, flip: bool = False, device: str | torch.device = "cpu") -> Plan:  # fmt: skip
+    """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order."""
+    streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
+    steps = steps_an_epoch(samples, batch)
+    rows = lambda array: list(torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0))
+    # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
+    order = np.resize(streams[0].permutation(samples), (steps, batch))
+    before = presented + batch * np.arange(steps)  # samples offered to the memory before each step
+    views = None
+    if pad or flip:
+        shape = (steps, (1 + len(pools)) * batch)
+        views = np.stack([streams[1].integers(0, 2 * pad + 1, shape), streams[1].integers(0, 2 * pad + 1, shape),
+                          streams[1].integers(0, 1 + flip, shape)], axis=-1)  # fmt: skip
+    return Plan(
+        order=rows(order),
+        draws=rows(draw(streams[2], np.minimum(before, capacity), pools, batch)),
+        slots=rows(reservoir(streams[3], before[0], capacity, steps, batch)) if capacity else [],
+        views=None if views is None else rows(views),
+    )
+
+
+# A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
+# is by row number, every fifth row an outer one; the reservoir fills rows at random, so any split by number is random.
+POOLS: dict[str, tuple[Callable, Callable]] = {
+    "all": (lambda n: n, lambda j: j),
+    "outer": (lambda n: (n + 4) // 5, lambda j: 5 * j),
+    "inner": (lambda n: n - (n + 4) // 5, lambda j: j + j // 4 + 1),
+}
+
+
+def draw(rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int) -> np.ndarray:
+    """For each step and pool, B of its rows among the first `filled`, without replacement, in random order: [S, D * B]."""
+    drawn = [POOLS[pool][1](choose(rng, POOLS[pool][0](filled), batch)) for pool in pools]
+    return np.concatenate(drawn, axis=1) if drawn else np.empty((len(filled), 0), dtype=np.int64)
+
+
+def choose(rng: np.random.Generator, counts: np.ndarray, batch: int) -> np.ndarray:
+    """B different numbers below each count, in random order: [S, B].
+
+    Floyd's algorithm, over all steps at once, so that a large memory costs no more than a small one. Where the count is
+    below B, every number is drawn before any is drawn again.
+    """
+    counts = counts[:, None]
+    chosen = np.full((len(counts), batch), -1)
+    for position in range(batch):
+        last = np.maximum(counts - batch + position, 0)  # [S, 1], the largest number this position may take
+        candidate = rng.integers(0, last + 1)
+        taken = (chosen[:, :position] == candidate).any(axis=1, keepdims=True)
+        chosen[:, position] = np.where(taken, last, candidate)[:, 0]
+    chosen = rng.permuted(chosen, axis=1)  # Floyd's choice is a uniform set, not a uniform order
+    for row in np.flatnonzero(counts[:, 0] < batch):
+        chosen[row] = np.resize(rng.permutation(max(counts[row, 0], 1)), batch)
+    return chosen
+
+
+def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: int, batch: int) -> np.ndarray:
+    """Where each presented sample goes (Vitter's algorithm R): [S, B] rows, `capacity` for the rejected.
+
+    The n-th sample takes row n while there is room, then a uniform row of 0…n, kept if it is one of the M.
+    Two samples of a step that want one row: the last arrival has it, as if they had come one by one.
+    """
+    n = presented + np.arange(steps * batch)
+    row = np.where(n < capacity, n, rng.integers(0, n + 1))
+    row = np.minimum(row, capacity).reshape(steps, batch)
+    later = np.triu(np.ones((batch, batch), dtype=bool), k=1)  # later[i, j]: j comes after i
+    overwritten = ((row[:, :, None] == row[:, None, :]) & later).any(axis=2)
+    return np.where(overwritten, capacity, row)

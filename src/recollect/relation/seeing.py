@@ -1,0 +1,89 @@
+"""What the weights were: statistics of an epoch, and a review at the end of a task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.relation.bilevel import gradient, slope
+from recollect.terms import Batch, Terms
+
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SAMPLES = 512  # validation pairs to average weights over
+EACH = 16  # samples a class in the table of similarities
+
+
+def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+    """Mean, spread and quantiles of each term's weight and of G(j), over the epoch and for each class."""
+    columns = {"weights": "weight_labels", "proposed": "labels", "G": "labels"}
+    record = {key: _terms(names, tape[key], tape[labels]) for key, labels in columns.items() if key in tape}
+    if "norms" in tape:
+        record["norms"] = dict(zip(names, tape["norms"].mean(dim=(0, 1)).tolist()))
+    return record
+
+
+def _terms(names: Sequence[str], values: Tensor, labels: Tensor) -> dict:
+    values, labels = (tensor.reshape(-1, len(names)).cpu().numpy() for tensor in (values.double(), labels))
+    return {name: {**_spread(values[:, j]), "classes": _by_class(values[:, j], labels[:, j])} for j, name in enumerate(names)}
+
+
+def _by_class(values: np.ndarray, labels: np.ndarray) -> dict[str, dict]:
+    order = np.argsort(labels, kind="stable")
+    classes, first = np.unique(labels[order], return_index=True)
+    return {str(c): _spread(part) for c, part in zip(classes, np.split(values[order], first[1:]))}
+
+
+def _spread(values: np.ndarray) -> dict:
+    digits = lambda value: float(f"{value:.4g}")
+    return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in np.quantile(values, QUANTILES)]}
+
+
+def task(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
+    """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), and the mean
+    gradient similarity of every class met with each new class (Proposition 1). The network is in evaluation mode."""
+    if not old:
+        return {}
+    learner.net.module.eval()
+    try:
+        return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
+    finally:
+        learner.net.module.train()
+        learner.net.rest()
+
+
+@torch.no_grad()
+def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
+    """Pairs of a new and an old validation sample. A term that needs recorded logits has them only of the memory, so a
+    method with such a term is given memory samples for old ones."""
+    method, memory = learner.method, learner.memory
+    pick = torch.Generator().manual_seed(0)
+    rows = lambda n: torch.randint(n, (SAMPLES,), generator=pick).to(learner.device)
+    sample = lambda x, y, of, recorded=None: Batch(learner.pixels(x[of]), y[of], recorded[of] if recorded is not None else None)
+    x_new, y_new = (tensor.to(learner.device) for tensor in new.test)
+    x_old, y_old = (torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1))
+    replay = [sample(memory.x, memory.y, rows(len(memory)), memory.recorded) if method.records else sample(x_old, y_old, rows(len(x_old)))
+              for _ in range(method.draws)]  # fmt: skip
+    terms = method.terms(learner.net.at(learner.net.theta), sample(x_new, y_new, rows(len(x_new))), tuple(replay))
+    return {"weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())), "old": "memory" if method.records else "validation"}
+
+
+def _similarity(learner, new) -> dict:
+    """⟨mean gradient of a class's memory loss, mean gradient of a new class's loss⟩; below 0, learning one harms the other."""
+    method, memory, theta = learner.method, learner.memory, learner.net.theta
+    net = lambda t: learner.net.at(t, virtual=True)
+    x, y = (tensor.to(learner.device) for tensor in new.test)
+    chosen = torch.cat([(y == c).nonzero()[:EACH, 0] for c in new.classes])
+    batch = Batch(learner.pixels(x[chosen]), y[chosen])
+    fresh = lambda t: method.learn(batch._replace(z=net(t)(batch.x)[0]))[0].loss
+    held = memory.y[: len(memory)]
+    met = [c for c in range(learner.classes) if bool((held == c).any())]
+    table = []
+    for c in met:
+        rows = (held == c).nonzero()[:EACH, 0]
+        old = Batch(learner.pixels(memory.x[rows]), held[rows], memory.recorded[rows] if method.records else None)
+        G = slope(fresh, theta, gradient(lambda t: method.outer(net(t), (old,) * method.draws), theta))
+        table.append([float(G[batch.y == n].mean()) for n in new.classes])
+    return {"classes": met, "new": list(new.classes), "G": table}

@@ -1,0 +1,204 @@
+"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla) and Consolidate (ours).
+
+All of them use preset weights in the first task and in a warm-up of each later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from recollect.errors import BadInput
+from recollect.relation import seeing
+from recollect.relation.bilevel import HYPERGRADIENTS
+from recollect.relation.net import RelationReplayNet
+from recollect.terms import Terms, Weighting, preset, weighed
+
+ORDERS = ("printed", "fresh")
+
+
+class Phased(Weighting):
+    """Preset weights in a first phase of each task, something else after it.
+
+    `warmup` is the length of that phase in epochs (default: half of them); `relation_from_task`, counted from 1, the
+    first task to have a second phase at all: before it there is no old task to relate to.
+    """
+
+    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, relation_from_task: int = 2):
+        if warmup is not None and warmup < 0:
+            raise BadInput(f"warmup {warmup} must not be negative")
+        if relation_from_task < 1:
+            raise BadInput(f"relation_from_task {relation_from_task} must be at least 1, the first task")
+        self.weights, self.warmup, self.relation_from_task = tuple(weights), warmup, relation_from_task
+
+    def begin(self, method, net, seed: int) -> None:
+        self.preset = preset(self.weights, method, net)
+
+    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        warmup = epochs // 2 if self.warmup is None else self.warmup
+        self.active = task + 1 >= self.relation_from_task
+        self.warm = self.active and epoch >= warmup
+
+
+class Consolidate(Phased):
+    """First learn the new task, then only rehearse: past the warm-up the new samples' weight is 0, the memory's as preset."""
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        self.rehearsal = self.preset.clone()
+        self.rehearsal[: len(method.names) - method.draws] = 0
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        return weighed(terms.losses, self.rehearsal if self.warm else self.preset)
+
+
+class Relational(Phased):
+    """Weights by a Relation Replay Net, which lives through the whole stream; how it learns is the subclass's affair.
+
+    `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted within the epoch.
+    """
+
+    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, interval: int | None = None, relation_from_task: int = 2,
+                 hidden: int = 16, rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4):  # fmt: skip
+        super().__init__(weights, warmup, relation_from_task)
+        for name, value in {"interval": 1 if interval is None else interval, "hidden": hidden, "rrn_lr": rrn_lr}.items():
+            if not value > 0:
+                raise BadInput(f"{name} {value} must be greater than 0")
+        self.interval, self.hidden, self.rrn_lr, self.rrn_weight_decay = interval, hidden, rrn_lr, rrn_weight_decay
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self.rrn = RelationReplayNet(len(method.names), self.hidden).to(net.theta)
+        self.phi = list(self.rrn.parameters())
+        self.adam = torch.optim.Adam(self.phi, lr=self.rrn_lr, weight_decay=self.rrn_weight_decay, capturable=net.theta.is_cuda)
+
+    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        super().begin_epoch(task, epoch, epochs)
+        self.every = max(1, epochs // 10) if self.interval is None else self.interval
+
+    def due(self, step) -> bool:
+        """Is it the RRN's turn to learn?"""
+        return self.active and step.number % self.every == 0
+
+    def weigh(self, terms: Terms) -> Tensor:
+        """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
+        return self.rrn(terms.losses.detach(), terms.norms.detach())
+
+    def climb(self, weights: Tensor, by_weight: Tensor) -> None:
+        """φ ← Adam, given ∂outer/∂w (Eq. 7)."""
+        for parameter, derivative in zip(self.phi, torch.autograd.grad(weights, self.phi, by_weight)):
+            parameter.grad = derivative
+        self.adam.step()
+
+    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+        phase = "relation" if self.warm else "warm-up" if self.active else "preset"
+        return {"phase": phase, **seeing.epoch(names, tape)}
+
+    def review(self, learner, old, new) -> dict:
+        return seeing.task(self.weigh, learner, old, new)
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"rrn.{name}": tensor for name, tensor in self.rrn.state_dict().items()}
+
+
+class Relation(Relational):
+    """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Algorithm 1).
+
+    `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ; past the warm-up the
+    real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ learns first, on the
+    current new batch and memory draws of its own, then the step is taken with the new φ.
+
+    Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
+    """
+
+    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, interval: int | None = None, relation_from_task: int = 2,
+                 hidden: int = 16, rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4, order: str = "printed",
+                 hypergradient: str = "forward"):  # fmt: skip
+        super().__init__(weights, warmup, interval, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
+        if order not in ORDERS:
+            raise BadInput(f"order '{order}' is neither of {', '.join(ORDERS)}")
+        if hypergradient not in HYPERGRADIENTS:
+            raise BadInput(f"hypergradient '{hypergradient}' is neither of {', '.join(HYPERGRADIENTS)}")
+        self.order, self.hypergradient = order, hypergradient
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("all",) * draws * (2 if self.order == "printed" else 3)
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
+        if self.order == "fresh" and self.due(step):
+            self._learn_first(method, step)
+        if not self.warm and not (self.order == "printed" and self.due(step)):
+            return weighed(terms.losses, self.preset)
+        weights = self.weigh(terms)
+        if self.order == "printed" and self.due(step):
+            self.in_hand = weights, None if self.warm else self._aside(method, step, terms, weights)
+        if self.warm:
+            step.tape.keep(weights=weights, weight_labels=terms.labels)
+        return weighed(terms.losses, weights.detach() if self.warm else self.preset)
+
+    def learn(self, method, step, terms: Terms, direction: Tensor) -> None:
+        if self.order == "printed" and self.due(step):
+            weights, aside = self.in_hand
+            stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
+            self._learn(method, step, terms, weights, step.replay, step.spare, stepped)
+
+    def _learn_first(self, method, step) -> None:
+        """`fresh`: a virtual step from the current new batch and memory draws of its own."""
+        inner, outer = step.spare[: method.draws], step.spare[method.draws :]
+        theta = step.net.theta
+        terms = method.terms(step.net.at(theta, virtual=True), step.new, inner)
+        weights = self.weigh(terms)
+        stepped = torch.sub(theta.detach(), self._aside(method, step, terms, weights), alpha=step.sgd.lr)
+        self._learn(method, step, terms, weights, inner, outer, stepped)
+
+    def _aside(self, method, step, terms: Terms, weights: Tensor) -> Tensor:
+        """The direction a step with w(φ) would take, while the real step takes another."""
+        (gradient,) = torch.autograd.grad(weighed(terms.losses, weights.detach()), step.net.theta, retain_graph=True)
+        return step.sgd.direction(step.net.theta, method.direction(gradient, step), virtual=True)
+
+    def _learn(self, method, step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:
+        """One RRN update from the step θ → `stepped` taken with `weights`."""
+        net = step.net
+        losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
+        buffer = lambda theta: method.outer(net.at(theta, virtual=True), outer)
+        G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
+        self.climb(weights, G * (-step.sgd.lr / len(G)))
+        step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
+
+
+class Split(Relation):
+    """Relation with the memory split: a fifth of its rows for the outer loss, the others for the step."""
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("inner",) * draws * (1 if self.order == "printed" else 2) + ("outer",) * draws
+
+
+class EndToEnd(Relational):
+    """The paper's Vanilla: RRN and Main Net by one backward of L^tr + L^bf, no bi-level step.
+
+    φ meets L^tr alone, whose derivative by a weight is that row's loss: it can only learn to make weights small.
+
+    Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
+    """
+
+    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, relation_from_task: int = 2, hidden: int = 16,
+                 rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4):  # fmt: skip
+        super().__init__(weights, warmup, 1, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("all",) * draws * 2
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        if not self.active:
+            return weighed(terms.losses, self.preset)
+        weights = self.weigh(terms)
+        by_weight = terms.losses.detach() / len(weights)
+        self.climb(weights, by_weight)
+        step.tape.keep(**{"weights" if self.warm else "proposed": weights, "weight_labels" if self.warm else "labels": terms.labels})
+        outer = method.outer(step.net.at(step.net.theta), step.spare)
+        return weighed(terms.losses, weights.detach() if self.warm else self.preset) + outer

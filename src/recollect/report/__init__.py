@@ -1,0 +1,1 @@
+"""What a run's folder says, for people."""

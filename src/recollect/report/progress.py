@@ -1,0 +1,65 @@
+"""The live display: which run, which task and epoch, how far, how long still."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from recollect.experiments import Experiment
+
+
+class Display:
+    """A bar over all epochs of all runs, on stderr; says nothing when quiet."""
+
+    def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
+        self.console = Console(stderr=True, quiet=quiet)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeElapsedColumn(),
+                   TextColumn("left"), TimeRemainingColumn(compact=True, elapsed_when_finished=False))  # fmt: skip
+        self._progress = Progress(*columns, console=self.console, disable=quiet, transient=True)
+        self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
+        self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
+        self._before = self._done = 0
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._progress.stop()
+
+    def begin(self, experiment: Experiment) -> None:
+        self._experiment, self._done = experiment, 0
+        self._describe(0, 0)
+
+    def report(self, record: dict) -> None:
+        """A run's record as it comes."""
+        if record["event"] == "epoch":
+            self._done += 1
+            self._describe(record["task"], record["epoch"] + 1)
+
+    def end(self, experiment: Experiment) -> None:
+        """A run that is over counts in full, however many tasks it turned out to have."""
+        self._before += self._epochs[experiment]
+        self._done = 0
+        self._progress.update(self._bar, completed=self._before)
+
+    def _describe(self, task: int, epoch: int) -> None:
+        e = self._experiment
+        text = f"{e.method} on {e.stream}, seed {e.seed}: task {task + 1}, epoch {epoch} of {e.epochs}"
+        self._progress.update(self._bar, description=text, completed=self._before + min(self._done, self._epochs[e]))
+
+    @staticmethod
+    def _tasks(experiment: Experiment) -> int:
+        return 1 if experiment.build().merges else experiment.tasks or 5  # a guess where only the data know
+
+
+@contextlib.contextmanager
+def download_bar(name: str, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar over the bytes of a download."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True, quiet=quiet), disable=quiet, transient=True) as progress:
+        bar = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

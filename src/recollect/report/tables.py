@@ -1,0 +1,54 @@
+"""Result tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.table import Table
+
+from recollect import metrics
+
+SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
+HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"}
+
+
+def plain(*columns: str, title: str | None = None, numbers: bool = False) -> Table:
+    """An empty table in the house's style; `numbers` sets all columns but the first to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, column in enumerate(columns):
+        table.add_column(column, justify="right" if numbers and position else "left", no_wrap=position == 0)
+    return table
+
+
+def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
+    """A row a method: ACC and BWT, mean ± standard deviation over its runs."""
+    table = plain("method", *(f"{label} {metric}" for label in SETTINGS.values() for metric in ("ACC", "BWT")), title=title, numbers=True)
+    for method, runs in by_method.items():
+        spread = metrics.across(runs)
+        table.add_row(method, *(cell(spread[setting][metric], len(runs)) for setting in SETTINGS for metric in ("acc", "bwt")))
+    return table
+
+
+def settings(runs: Sequence[dict], title: str | None = None) -> Table:
+    """One method: a row a setting, a column a metric."""
+    table = plain("", *HEADINGS.values(), title=title, numbers=True)
+    spread = metrics.across(runs)
+    for setting, label in SETTINGS.items():
+        table.add_row(label, *(cell(spread[setting][metric], len(runs)) for metric in HEADINGS))
+    return table
+
+
+def cell(spread: dict | None, runs: int) -> str:
+    if spread is None:
+        return "–"
+    return f"{spread['mean']:.2f}" + (f" ± {spread['std']:.2f}" if runs > 1 else "")
+
+
+def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
+    """Accuracy on every task after each task; dim where the task was not learned yet."""
+    table = plain("after task", *(f"task {task + 1}" for task in range(len(rows[0]))), title=title, numbers=True)
+    for number, row in enumerate(rows):
+        learned = [len(rows) == 1 or task <= number for task in range(len(row))]
+        table.add_row(str(number + 1) if len(rows) > 1 else "all", *(f"{v:.1f}" if known else f"[dim]{v:.1f}[/]" for v, known in zip(row, learned)))
+    return table

@@ -1,0 +1,130 @@
+"""A run: a stream learned task by task, evaluated after each, written down."""
+
+from __future__ import annotations
+
+import functools
+import platform
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import torch
+from torch import nn
+
+from recollect import __version__, metrics, networks, streams
+from recollect.errors import BadInput
+from recollect.experiments import Experiment
+from recollect.learner import Learner
+from recollect.store import Store
+from recollect.streams import Stream
+
+Report = Callable[[dict], None]
+
+
+def run(method: str = "er", stream: str | Stream = "digits", *, out: Path | str | None = None, device: str = "auto", fresh: bool = False,
+        network: nn.Module | None = None, data: Path | None = None, report: Report | None = None, **settings) -> dict:  # fmt: skip
+    """Run one experiment and return its result document.
+
+    With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
+    `fresh`. A `network` of one's own (any nn.Module) makes the run one that has no name to be kept under.
+    """
+    experiment = Experiment.of(method, stream, **settings)
+    if network is not None and out is not None:
+        raise BadInput("a network object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away")
+    if out is None:
+        return fit(experiment, device=device, network=network, data=data, report=report or (lambda record: None))
+    return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
+
+
+def perform(experiment: Experiment, store: Store, *, device: str = "auto", data: Path | None = None, report: Report | None = None, fresh: bool = False) -> dict:
+    """The experiment's result: read if the store has it, else run and stored."""
+    if not fresh and (result := store.result(experiment)) is not None:
+        return result
+    device = choose(device)
+    stream = load(experiment, data)  # what is wrong with the data shows before anything is written
+    with store.recording(experiment) as recording:
+
+        def record(line: dict) -> None:
+            recording.line(line)
+            if report:
+                report(line)
+
+        result = fit(experiment, stream=stream, device=device, report=record, keep=recording.tensors)
+        recording.result(result)
+    return result
+
+
+def fit(experiment: Experiment, *, stream: Stream | None = None, device: str = "auto", network: nn.Module | None = None, data: Path | None = None,
+        report: Report = lambda record: None, keep: Callable[[str, dict], None] = lambda name, tensors: None) -> dict:  # fmt: skip
+    """Learn the stream and measure: the run itself."""
+    start = time.perf_counter()
+    device = choose(device)
+    stream = (stream or load(experiment, data)).to(device)
+    method = experiment.build()
+    name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
+    network = network or networks.build(name, stream.shape, stream.classes, experiment.seed)
+    learner = Learner(method, network, classes=stream.classes, pixels=stream.pixels, memory=experiment.memory, epochs=experiment.epochs,
+                      batch=experiment.batch, lr=experiment.lr, momentum=experiment.momentum, weight_decay=experiment.weight_decay,
+                      forward=experiment.forward, seed=experiment.seed, device=device)  # fmt: skip
+    untrained = learner.evaluate(stream)
+    rows = []
+    tasks = [stream.merged()] if method.merges else stream.tasks
+    for number, task in enumerate(tasks):
+        learner.update(task, report)
+        if review := method.weighting.review(learner, tasks[:number], task):
+            report({"event": "review", "task": number, **review})
+        rows.append(learner.evaluate(stream))
+        report({"event": "task", "task": number, **rows[-1]._asdict()})
+    if state := method.weighting.state():
+        keep("weighting", state)
+    seconds = time.perf_counter() - start
+    measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
+    return {"experiment": experiment.document(), **measured, "seconds": round(seconds, 3), "provenance": provenance(device)}
+
+
+def load(experiment: Experiment, data: Path | None = None) -> Stream:
+    """The experiment's stream; read once a process."""
+    return _load(experiment.stream, experiment.tasks, experiment.classes, experiment.shuffle, data)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(name, tasks, classes, shuffle, data) -> Stream:
+    return streams.load(name, tasks=tasks, classes=classes, shuffle=shuffle, root=data)
+
+
+def choose(device: str) -> str:
+    """auto: the GPU if there is one."""
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if device not in ("cpu", "cuda"):
+        raise BadInput(f"unknown device '{device}'; known: auto, cpu, cuda")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise BadInput("device 'cuda' asked for, but torch sees no GPU here; use --device cpu")
+    return device
+
+
+def provenance(device: str) -> dict:
+    """Which code, on what: enough to run it again."""
+    named = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
+    return {
+        "commit": _commit(),
+        "versions": {"recollect": __version__, "torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()},
+        "device": f"{device}: {named}",
+        "threads": torch.get_num_threads(),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+@functools.cache
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from, with a + if the tree has changed since; None if installed."""
+    here = Path(__file__).parent
+    git = lambda *words: subprocess.run(["git", "-C", here, *words], capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        if Path(git("rev-parse", "--show-toplevel")) != here.parents[1]:
+            return None
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None

@@ -1,0 +1,113 @@
+"""Runs on disk: one folder a run, named after the experiment's hash.
+
+    experiment.json    the settings
+    metrics.jsonl      a line an epoch and a line a task, as they come
+    result.json        the accuracies, metrics, seconds and provenance
+    *.safetensors      what the run leaves behind to be looked at
+
+A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from recollect.errors import BadInput
+from recollect.experiments import Experiment
+
+try:
+    import fcntl
+except ImportError:  # Windows: two processes on one run are then not told apart
+    fcntl = None
+
+
+class Store:
+    """A folder of runs."""
+
+    def __init__(self, root: Path | str = "runs"):
+        self.root = Path(root)
+
+    def path(self, experiment: Experiment) -> Path:
+        return self.root / experiment.name
+
+    def result(self, experiment: Experiment) -> dict | None:
+        """The result of a complete run of this experiment, if there is one."""
+        return read_result(self.path(experiment)) if self.path(experiment).is_dir() else None
+
+    def prepare(self) -> None:
+        """The folder, made and tried before any work starts."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            probe = self.root / f".{os.getpid()}.probe"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise BadInput(f"cannot write to the folder {self.root}: {error.strerror}; choose another with --out") from None
+
+    @contextlib.contextmanager
+    def recording(self, experiment: Experiment) -> Iterator[Recording]:
+        """A run being written. What goes wrong inside leaves nothing behind."""
+        self.prepare()
+        final = self.path(experiment)
+        part = final.with_name(final.name + ".part")
+        part.mkdir(exist_ok=True)
+        with open(part / "lock", "w") as lock:
+            try:
+                if fcntl:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process dies
+            except OSError:
+                raise BadInput(f"another process is running this experiment in {part}; wait for it or choose another --out") from None
+            try:
+                with open(part / "metrics.jsonl", "w") as metrics:
+                    _write(part / "experiment.json", experiment.document())
+                    yield Recording(part, metrics)
+                (part / "lock").unlink()
+                if final.exists():  # run again on purpose: the old run makes way only now
+                    shutil.rmtree(final)
+                part.rename(final)
+            except BaseException:
+                shutil.rmtree(part, ignore_errors=True)
+                raise
+
+
+class Recording:
+    """The folder of a run in progress."""
+
+    def __init__(self, folder: Path, metrics):
+        self.folder, self._metrics = folder, metrics
+
+    def line(self, record: dict) -> None:
+        self._metrics.write(json.dumps(record) + "\n")
+        self._metrics.flush()
+
+    def result(self, document: dict) -> None:
+        _write(self.folder / "result.json", document)
+
+    def tensors(self, name: str, tensors: dict) -> None:
+        from safetensors.torch import save_file
+
+        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / f"{name}.safetensors")
+
+
+def read_result(folder: Path) -> dict:
+    """The result of a run folder, or a sentence on why it is none."""
+    try:
+        return json.loads((folder / "result.json").read_text())
+    except FileNotFoundError:
+        raise BadInput(f"{folder} is not a run's folder: it has no result.json") from None
+    except (OSError, ValueError):
+        raise BadInput(f"{folder}/result.json cannot be read; remove the folder and run the experiment again") from None
+
+
+def read_lines(folder: Path) -> list[dict]:
+    """The records of a run folder, in the order they came."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def _write(path: Path, document: dict) -> None:
+    path.write_text(json.dumps(document, indent=1) + "\n")

@@ -1,0 +1,156 @@
+"""A stream of tasks: one data set, its classes dealt out task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.errors import BadInput, unknown
+from recollect.streams.pixels import Pixels
+from recollect.streams.sources import SOURCES, read
+
+__all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    classes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Tasks in order. Labels are renumbered in the order classes appear, so task t has the t-th run of labels."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    names: tuple[str, ...]  # of the classes, by label
+    pixels: Pixels
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return tuple(self.tasks[0].train[0].shape[1:])
+
+    def merged(self) -> Task:
+        """All tasks as one."""
+        columns = lambda part: tuple(torch.cat(column) for column in zip(*(getattr(task, part) for task in self.tasks)))
+        return Task(columns("train"), columns("test"), tuple(range(self.classes)))
+
+    def to(self, device: str | torch.device) -> Stream:
+        """The data resident on a device."""
+        move = lambda pair: tuple(tensor.to(device) for tensor in pair)
+        return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a data set becomes unless told otherwise: number of tasks, pixels, network."""
+
+    tasks: int
+    pixels: Pixels
+    network: str
+
+
+CIFAR = dict(pad=4, flip=True)
+STREAMS: dict[str, Setting] = {
+    "digits": Setting(5, Pixels(top=16), "mlp"),
+    "mnist": Setting(5, Pixels((0.1307,), (0.3081,)), "cnn"),
+    "fashion-mnist": Setting(5, Pixels((0.2860,), (0.3530,)), "cnn"),
+    "cifar10": Setting(5, Pixels((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), **CIFAR), "resnet18"),
+    "cifar100": Setting(10, Pixels((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), **CIFAR), "resnet18"),
+    "tinyimagenet": Setting(10, Pixels((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821), **CIFAR), "resnet18"),
+}
+
+
+def setting(name: str) -> Setting | None:
+    """The stream's setting; None for one's own images, whose tasks and pixels come from the data."""
+    if name.startswith(("npz:", "folder:")):
+        return None
+    if name not in STREAMS:
+        raise unknown("stream", name, [*STREAMS, "npz:FILE", "folder:DIR"])
+    return STREAMS[name]
+
+
+def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[str | int] | None = None,
+         shuffle: int | None = None, root: Path | None = None) -> Stream:  # fmt: skip
+    """A stream by name.
+
+    `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
+    `tasks` is how many tasks the classes are dealt into, the same number to each.
+    """
+    known = setting(name)
+    images = read(name, root)
+    kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
+    if len(set(kept)) < len(kept):
+        raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
+    if shuffle is not None:
+        kept = [kept[i] for i in np.random.default_rng(shuffle).permutation(len(kept))]
+    tasks = tasks or _tasks(known, len(kept))
+    if len(kept) % tasks:
+        fits = [n for n in range(2, len(kept) + 1) if len(kept) % n == 0]
+        raise BadInput(f"{tasks} tasks do not divide {len(kept)} classes; tasks that do: {', '.join(map(str, fits))}")
+    each = len(kept) // tasks
+    dealt = [range(t * each, (t + 1) * each) for t in range(tasks)]
+    renumber = np.full(len(images.names), -1)
+    renumber[kept] = np.arange(len(kept))
+    train, test = (_sorted(x, renumber[y]) for x, y in (images.train, images.test))
+    return Stream(
+        name=name,
+        tasks=tuple(Task(_part(*train, run), _part(*test, run), tuple(run)) for run in dealt),
+        names=tuple(images.names[c] for c in kept),
+        pixels=known.pixels if known else _own_pixels(images.train[0]),
+    )
+
+
+def _tasks(known: Setting | None, classes: int) -> int:
+    """The stream's own number of tasks if it divides the classes kept, else two classes a task, else one."""
+    if known and classes % known.tasks == 0:
+        return known.tasks
+    return classes // 2 if classes % 2 == 0 else classes
+
+
+def _class(names: Sequence[str], given: str | int) -> int:
+    if str(given) in names:
+        return names.index(str(given))
+    if str(given).isdecimal() and int(given) < len(names):
+        return int(given)
+    raise unknown("class", str(given), names)
+
+
+def _sorted(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The kept samples, by label: a task is then a slice, not a copy."""
+    order = np.argsort(y, kind="stable")[np.count_nonzero(y < 0) :]
+    return torch.from_numpy(x[order]), torch.from_numpy(y[order].astype(np.int64))
+
+
+def _part(x: Tensor, y: Tensor, run: range) -> tuple[Tensor, Tensor]:
+    first, last = torch.searchsorted(y, torch.tensor([run.start, run.stop])).tolist()
+    if first == last:
+        raise BadInput(f"there is no sample of the classes {run.start} to {run.stop - 1}; keep other classes")
+    return x[first:last], y[first:last]
+
+
+def _own_pixels(x: np.ndarray) -> Pixels:
+    """One's own images: their own mean and standard deviation a channel, and the usual augmentation if in colour."""
+    scaled = [x[:, channel] / 255 for channel in range(x.shape[1])]
+    mean, std = tuple(float(c.mean()) for c in scaled), tuple(max(float(c.std()), 1e-3) for c in scaled)
+    return Pixels(mean, std, **(CIFAR if x.shape[1] == 3 else {}))
