@@ -16,7 +16,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import __version__, metrics, runs, streams
+from recollect import __version__, metrics, streams, workers
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.report import tables
@@ -24,7 +24,7 @@ from recollect.report.progress import Display
 from recollect.store import Store
 from recollect.streams import sources
 
-DEMO = ("finetune", "er", "er-ace", "der++", "joint")
+DEMO = ("finetune", "er", "rer", "er+consolidate", "er-ace", "rer-ace", "er-ace+consolidate", "der++", "rder", "der+++consolidate", "joint")
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False,
                   help="Continual learning by rehearsal: train one network on a stream of tasks without forgetting the old ones.\n\n"
@@ -172,11 +172,13 @@ def get(name: Annotated[str, typer.Argument(help="A data set; [bold]recollect st
 @command(data_app.command(name="check", epilog="Example: [bold]recollect data check cifar10[/]"))
 def check_command(name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None) -> None:
     """Say which files of a data set are there, and whether they are whole."""
-    table = tables.plain("file", "state", "")
     statuses = sources.check(name, data)
-    for status in statuses:
-        table.add_row(escape(str(status.path)), status.state, escape(status.detail))
-    out.print(table)
+    for folder in dict.fromkeys(status.path.parent for status in statuses):
+        table = tables.plain("file", "state", "", title=f"{name} in {folder}")
+        for status in statuses:
+            if status.path.parent == folder:
+                table.add_row(escape(status.path.name), status.state, escape(status.detail))
+        out.print(table)
     if any(status.state not in ("ok", "present") for status in statuses):
         raise BadInput(f"{name} is not whole; recollect data get {name} fetches it, or put the files named above in their place")
 
@@ -203,15 +205,12 @@ def assignments(words: Sequence[str]) -> dict[str, str]:
 def perform(experiments: Sequence[Experiment], store: Store, device: Device, data: Path | None, fresh: bool, quiet: bool) -> list[dict]:
     """All experiments' results, those that are there already read and not run."""
     store.prepare()
-    documents = []
     with Display(experiments, quiet) as display:
         for experiment in experiments:
             if not fresh and store.result(experiment) is not None:
-                display.console.print(f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)", soft_wrap=True)
-            display.begin(experiment)
-            documents.append(runs.perform(experiment, store, device=device.value, data=data, report=display.report, fresh=fresh))
-            display.end(experiment)
-    return documents
+                display.console.print(f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)", soft_wrap=True, highlight=False)
+                display.report(experiment, workers.DONE)
+        return workers.perform_all(experiments, store, device=device.value, data=data, fresh=fresh, report=display.report)
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:
@@ -229,7 +228,7 @@ def print_json(documents: dict | list[dict]) -> None:
 def top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
     if version:
         print(f"recollect {__version__}")
-        raise typer.Exit
+        raise typer.Exit()
 
 
 def main() -> None:

@@ -8,30 +8,13 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from recollect.descent import SGD
 from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
 from recollect.plan import Plan
 from recollect.streams.pixels import Pixels
 from recollect.terms import Batch
-
-
-class SGD:
-    """θ ← θ − η d, with d = g + λθ and, with momentum μ, d ← μ d_before + d."""
-
-    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
-        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
-        self.velocity: Tensor | float = 0.0
-
-    def direction(self, theta: Tensor, gradient: Tensor, virtual: bool = False) -> Tensor:
-        """d; a virtual step leaves the velocity as it is."""
-        if self.weight_decay:
-            gradient = gradient + self.weight_decay * theta.detach()
-        if self.momentum:
-            gradient = gradient + self.momentum * self.velocity
-            if not virtual:
-                self.velocity = gradient
-        return gradient
 
 
 class Tape:

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from recollect.engine import SGD, train_epoch
+from recollect.descent import SGD
+from recollect.engine import train_epoch
 from recollect.errors import BadInput, RecollectError
 from recollect.mainnet import MainNet
 from recollect.memory import Memory

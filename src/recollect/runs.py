@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import platform
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy
@@ -21,6 +22,7 @@ from recollect.store import Store
 from recollect.streams import Stream
 
 Report = Callable[[dict], None]
+SMALL = 1_000_000  # parameters
 
 
 def run(method: str = "er", stream: str | Stream = "digits", *, out: Path | str | None = None, device: str = "auto", fresh: bool = False,
@@ -68,20 +70,31 @@ def fit(experiment: Experiment, *, stream: Stream | None = None, device: str = "
     learner = Learner(method, network, classes=stream.classes, pixels=stream.pixels, memory=experiment.memory, epochs=experiment.epochs,
                       batch=experiment.batch, lr=experiment.lr, momentum=experiment.momentum, weight_decay=experiment.weight_decay,
                       forward=experiment.forward, seed=experiment.seed, device=device)  # fmt: skip
-    untrained = learner.evaluate(stream)
-    rows = []
-    tasks = [stream.merged()] if method.merges else stream.tasks
-    for number, task in enumerate(tasks):
-        learner.update(task, report)
-        if review := method.weighting.review(learner, tasks[:number], task):
-            report({"event": "review", "task": number, **review})
-        rows.append(learner.evaluate(stream))
-        report({"event": "task", "task": number, **rows[-1]._asdict()})
-    if state := method.weighting.state():
-        keep("weighting", state)
-    seconds = time.perf_counter() - start
-    measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
-    return {"experiment": experiment.document(), **measured, "seconds": round(seconds, 3), "provenance": provenance(device)}
+    with threads_for(learner):
+        untrained, rows = learner.evaluate(stream), []
+        tasks = [stream.merged()] if method.merges else stream.tasks
+        for number, task in enumerate(tasks):
+            learner.update(task, report)
+            if review := method.weighting.review(learner, tasks[:number], task):
+                report({"event": "review", "task": number, **review})
+            rows.append(learner.evaluate(stream))
+            report({"event": "task", "task": number, **rows[-1]._asdict()})
+        if state := method.weighting.state():
+            keep("weighting", state)
+        measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
+        return {"experiment": experiment.document(), **measured, "seconds": round(time.perf_counter() - start, 3), "provenance": provenance(device)}
+
+
+@contextlib.contextmanager
+def threads_for(learner: Learner) -> Iterator[None]:
+    """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them."""
+    before = torch.get_num_threads()
+    if learner.device.type == "cpu" and learner.net.theta.numel() < SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def load(experiment: Experiment, data: Path | None = None) -> Stream:

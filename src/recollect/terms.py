@@ -5,6 +5,7 @@ Shapes: B rows a batch, C classes, k terms, P parameters. Row i of all batches o
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -44,12 +45,12 @@ class Terms:
         """The new samples: every method's first term is about them."""
         return self.batches[0]
 
-    @property
+    @functools.cached_property
     def norms(self) -> Tensor:
-        """‖z‖₂ of each row of each term, [B, k]."""
-        return torch.stack([batch.z.norm(dim=1) for batch in self.batches], dim=1)
+        """‖z‖₂ of each row of each term, [B, k], as plain numbers: no gradient runs through them."""
+        return torch.stack([torch.linalg.vector_norm(batch.z.detach(), dim=1) for batch in self.batches], dim=1)
 
-    @property
+    @functools.cached_property
     def labels(self) -> Tensor:
         return torch.stack([batch.y for batch in self.batches], dim=1)  # [B, k]
 

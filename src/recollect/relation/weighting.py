@@ -10,7 +10,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from recollect.descent import Adam
 from recollect.errors import BadInput
+from recollect.mainnet import MainNet
 from recollect.relation import seeing
 from recollect.relation.bilevel import HYPERGRADIENTS
 from recollect.relation.net import RelationReplayNet
@@ -72,9 +74,9 @@ class Relational(Phased):
         super().begin(method, net, seed)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            self.rrn = RelationReplayNet(len(method.names), self.hidden).to(net.theta)
-        self.phi = list(self.rrn.parameters())
-        self.adam = torch.optim.Adam(self.phi, lr=self.rrn_lr, weight_decay=self.rrn_weight_decay, capturable=net.theta.is_cuda)
+            self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
+        self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
+        self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         super().begin_epoch(task, epoch, epochs)
@@ -86,13 +88,14 @@ class Relational(Phased):
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
-        return self.rrn(terms.losses.detach(), terms.norms.detach())
+        self.rrn.at(self.phi)
+        return self.rrn.module(terms.losses.detach(), terms.norms)
 
-    def climb(self, weights: Tensor, by_weight: Tensor) -> None:
+    def improve(self, weights: Tensor, by_weight: Tensor) -> None:
         """φ ← Adam, given ∂outer/∂w (Eq. 7)."""
-        for parameter, derivative in zip(self.phi, torch.autograd.grad(weights, self.phi, by_weight)):
-            parameter.grad = derivative
-        self.adam.step()
+        (derivative,) = torch.autograd.grad(weights, self.phi, by_weight)
+        with torch.no_grad():
+            self.phi.sub_(self.adam.direction(self.phi, derivative), alpha=self.adam.lr)
 
     def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
         phase = "relation" if self.warm else "warm-up" if self.active else "preset"
@@ -102,7 +105,7 @@ class Relational(Phased):
         return seeing.task(self.weigh, learner, old, new)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"rrn.{name}": tensor for name, tensor in self.rrn.state_dict().items()}
+        return {f"rrn.{name}": tensor for name, tensor in self.rrn.state().items()}
 
 
 class Relation(Relational):
@@ -167,7 +170,7 @@ class Relation(Relational):
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
         buffer = lambda theta: method.outer(net.at(theta, virtual=True), outer)
         G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
-        self.climb(weights, G * (-step.sgd.lr / len(G)))
+        self.improve(weights, G * (-step.sgd.lr / len(G)))
         step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
 
 
@@ -198,7 +201,7 @@ class EndToEnd(Relational):
             return weighed(terms.losses, self.preset)
         weights = self.weigh(terms)
         by_weight = terms.losses.detach() / len(weights)
-        self.climb(weights, by_weight)
+        self.improve(weights, by_weight)
         step.tape.keep(**{"weights" if self.warm else "proposed": weights, "weight_labels" if self.warm else "labels": terms.labels})
         outer = method.outer(step.net.at(step.net.theta), step.spare)
         return weighed(terms.losses, weights.detach() if self.warm else self.preset) + outer

@@ -21,7 +21,7 @@ class Display:
         self._progress = Progress(*columns, console=self.console, disable=quiet, transient=True)
         self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
         self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
-        self._before = self._done = 0
+        self._done = dict.fromkeys(experiments, 0)  # epochs
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -30,26 +30,16 @@ class Display:
     def __exit__(self, *error) -> None:
         self._progress.stop()
 
-    def begin(self, experiment: Experiment) -> None:
-        self._experiment, self._done = experiment, 0
-        self._describe(0, 0)
-
-    def report(self, record: dict) -> None:
-        """A run's record as it comes."""
+    def report(self, experiment: Experiment, record: dict) -> None:
+        """A run's record as it comes. A run that is over counts in full, however many tasks it turned out to have."""
+        whole = self._epochs[experiment]
         if record["event"] == "epoch":
-            self._done += 1
-            self._describe(record["task"], record["epoch"] + 1)
-
-    def end(self, experiment: Experiment) -> None:
-        """A run that is over counts in full, however many tasks it turned out to have."""
-        self._before += self._epochs[experiment]
-        self._done = 0
-        self._progress.update(self._bar, completed=self._before)
-
-    def _describe(self, task: int, epoch: int) -> None:
-        e = self._experiment
-        text = f"{e.method} on {e.stream}, seed {e.seed}: task {task + 1}, epoch {epoch} of {e.epochs}"
-        self._progress.update(self._bar, description=text, completed=self._before + min(self._done, self._epochs[e]))
+            self._done[experiment] = min(self._done[experiment] + 1, whole)
+            text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
+            self._progress.update(self._bar, description=text)
+        elif record["event"] == "run":
+            self._done[experiment] = whole
+        self._progress.update(self._bar, completed=sum(self._done.values()))
 
     @staticmethod
     def _tasks(experiment: Experiment) -> int:

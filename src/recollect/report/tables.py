@@ -26,7 +26,7 @@ def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -
     table = plain("method", *(f"{label} {metric}" for label in SETTINGS.values() for metric in ("ACC", "BWT")), title=title, numbers=True)
     for method, runs in by_method.items():
         spread = metrics.across(runs)
-        table.add_row(method, *(cell(spread[setting][metric], len(runs)) for setting in SETTINGS for metric in ("acc", "bwt")))
+        table.add_row(method, *(cell(spread[setting][metric], len(runs), digits=1) for setting in SETTINGS for metric in ("acc", "bwt")))
     return table
 
 
@@ -39,10 +39,10 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
     return table
 
 
-def cell(spread: dict | None, runs: int) -> str:
+def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
     if spread is None:
         return "–"
-    return f"{spread['mean']:.2f}" + (f" ± {spread['std']:.2f}" if runs > 1 else "")
+    return f"{spread['mean']:.{digits}f}" + (f" ± {spread['std']:.{digits}f}" if runs > 1 else "")
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:

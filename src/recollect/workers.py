@@ -1,0 +1,84 @@
+"""Several experiments at once: worker processes on the CPU's cores, one run each at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+
+from recollect import runs
+from recollect.experiments import Experiment
+from recollect.store import Store
+
+Report = Callable[[Experiment, dict], None]
+DONE = {"event": "run"}  # the last record of a run, for whoever watches
+
+
+def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str = "auto", data: Path | None = None, fresh: bool = False,
+                report: Report = lambda experiment, record: None) -> list[dict]:  # fmt: skip
+    """The result of each experiment, in order; those that are there already are read and not run."""
+    todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
+    settings = dict(device=runs.choose(device), data=data, fresh=True)
+    workers = min(len(todo), os.cpu_count() or 1) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
+    if workers > 1:
+        for experiment in {e.stream: e for e in todo}.values():
+            runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
+        _spread(todo, store, settings, workers, report)
+    else:
+        for experiment in todo:
+            runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
+            report(experiment, DONE)
+    return [store.result(experiment) for experiment in experiments]
+
+
+def _small(experiment: Experiment) -> bool:
+    """Does it run on one thread? Then the number of workers does not change its bits."""
+    return experiment.network in ("mlp", "cnn")
+
+
+def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: int, report: Report) -> None:
+    context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads half-way
+    records = context.Queue()
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
+    try:
+        running: set[Future] = {pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)}
+        while running:
+            finished, running = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+            _pass_on(records, todo, report)
+            for future in finished:
+                future.result()  # raises what the run raised
+    except BaseException:
+        for process in list(pool._processes.values()):
+            process.terminate()  # the worker clears away its unfinished run
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    _pass_on(records, todo, report)
+
+
+def _pass_on(records, todo: Sequence[Experiment], report: Report) -> None:
+    try:
+        while True:
+            number, record = records.get_nowait()
+            report(todo[number], record)
+    except queue.Empty:
+        pass
+
+
+def _begin(records) -> None:
+    """A worker: Ctrl-C is the parent's business; being told to stop unwinds like any other exit."""
+    global _records
+    _records = records
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+
+def _work(number: int, experiment: Experiment, store: Store, settings: dict) -> None:
+    tell = lambda record: _records.put((number, {key: record[key] for key in ("event", "task", "epoch") if key in record}))
+    runs.perform(experiment, store, report=tell, **settings)
+    tell(DONE)
