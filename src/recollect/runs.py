@@ -82,7 +82,8 @@ def fit(experiment: Experiment, *, stream: Stream | None = None, device: str = "
         if state := method.weighting.state():
             keep("weighting", state)
         measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
-        return {"experiment": experiment.document(), **measured, "seconds": round(time.perf_counter() - start, 3), "provenance": provenance(device)}
+        seconds = round(time.perf_counter() - start, 3)
+        return {"experiment": experiment.document(), **measured, "seconds": seconds, "classes": list(stream.names), "provenance": provenance(device)}
 
 
 @contextlib.contextmanager
