@@ -16,13 +16,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import __version__, metrics, streams, workers
+from recollect import metrics, streams, workers
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.report import tables
 from recollect.report.progress import Display
 from recollect.store import Store
 from recollect.streams import sources
+from recollect.version import __version__
 
 DEMO = ("finetune", "er", "rer", "er+consolidate", "er-ace", "rer-ace", "er-ace+consolidate", "der++", "rder", "der+++consolidate", "joint")
 

@@ -66,7 +66,7 @@ class Learner:
                 tape = train_epoch(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y), plan).read()
             self.memory.presented += len(plan) * self.batch
             losses = tape["losses"].mean(dim=(0, 1)).tolist()
-            if not all(map(math.isfinite, losses)):
+            if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
                 raise RecollectError(f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
                                      f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})")  # fmt: skip
             report({"event": "epoch", "task": self.tasks, "epoch": epoch, "loss": dict(zip(self.method.names, losses)),

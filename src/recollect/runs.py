@@ -14,12 +14,13 @@ import numpy
 import torch
 from torch import nn
 
-from recollect import __version__, metrics, networks, streams
+from recollect import metrics, networks, streams
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
 from recollect.learner import Learner
 from recollect.store import Store
 from recollect.streams import Stream
+from recollect.version import __version__
 
 Report = Callable[[dict], None]
 SMALL = 1_000_000  # parameters

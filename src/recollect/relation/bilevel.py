@@ -8,6 +8,7 @@ graph is built. Weight decay and momentum move θ' but not its dependence on w, 
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Callable
 
 import torch
@@ -32,11 +33,19 @@ def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
         try:
             value = function(forward_ad.make_dual(theta.detach(), direction))
         except NotImplementedError as error:
-            operation = re.search(r"forward AD with (\S+)", str(error))
-            raise BadInput(f"the network uses {operation[1] if operation else 'an operation'}, which has no forward-mode derivative in torch {torch.__version__}; "
+            raise BadInput(f"the network uses {_operation(error)}, which has no forward-mode derivative in torch {torch.__version__}; "
                            "set hypergradient=double-backward") from error  # fmt: skip
         tangent = forward_ad.unpack_dual(value).tangent
         return torch.zeros_like(value) if tangent is None else tangent.clone()
+
+
+def _operation(error: NotImplementedError) -> str:
+    """Which operation it was: torch names its own in the message, a custom autograd.Function stands in the traceback."""
+    if named := re.search(r"forward AD with (\S+)", str(error)):
+        return named[1]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    owners = [frame.f_locals["cls"] for frame in frames if isinstance(frame.f_locals.get("cls"), torch.autograd.function.FunctionMeta)]
+    return owners[-1].__name__ if owners else f"an operation ({error})"
 
 
 def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:

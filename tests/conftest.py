@@ -1,0 +1,32 @@
+"""Small streams and networks that every test may use."""
+
+import pytest
+import torch
+
+import recollect
+from recollect.streams import Pixels, Stream, Task
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def digits() -> Stream:
+    return recollect.load("digits")
+
+
+def toy(tasks: int = 2, each: int = 12, side: int = 8, channels: int = 1, seed: int = 0, pixels: Pixels | None = None) -> Stream:
+    """Two classes a task that a small network can tell apart: blobs of brightness in noise."""
+    random = torch.Generator().manual_seed(seed)
+    centres = torch.randint(40, 216, (2 * tasks, channels, side, side), generator=random)
+
+    def samples(count: int, classes: range) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.arange(count) % 2 + classes.start
+        noise = torch.randint(-40, 40, (count, channels, side, side), generator=random)
+        return (centres[y] + noise).to(torch.uint8), y
+
+    dealt = [range(2 * t, 2 * t + 2) for t in range(tasks)]
+    parts = tuple(Task(samples(each, run), samples(each, run), tuple(run)) for run in dealt)
+    return Stream("toy", parts, tuple(f"class {c}" for c in range(2 * tasks)), pixels or Pixels((0.5,) * channels, (0.25,) * channels))

@@ -1,0 +1,197 @@
+"""Every method, on every shared property."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import toy
+from torch import nn
+
+import recollect
+from recollect import Experiment, Learner
+from recollect.experiments import RECIPES, defaults
+from recollect.methods import METHODS
+from recollect.networks import CNN, MLP
+
+SOURCE = Path(recollect.__file__).parent
+
+
+def learn(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
+    torch.manual_seed(seed)
+    network = network or CNN(stream.shape, stream.classes)
+    learner = Learner(RECIPES[name].build(defaults(name, "digits")), network, classes=stream.classes, pixels=stream.pixels, memory=8, epochs=epochs, batch=4,
+                      lr=0.05, seed=seed, **settings)  # fmt: skip
+    for task in [stream.merged()] if learner.method.merges else stream:
+        learner.update(task)
+    return learner
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_first_step_with_an_empty_memory_is_finite(name):
+    stream = toy(tasks=1, each=4)
+    assert torch.isfinite(learn(name, stream, epochs=1).net.theta).all()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_same_seed_twice_is_bit_identical_and_another_seed_is_not(name):
+    stream = toy()
+    one, again, other = learn(name, stream, 1), learn(name, stream, 1), learn(name, stream, 2)
+    assert torch.equal(one.net.theta, again.net.theta) and not torch.equal(one.net.theta, other.net.theta)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_it_beats_chance(name):
+    stream = toy(tasks=2, each=40)
+    accuracies = learn(name, stream, epochs=3).evaluate(stream)
+    assert accuracies.task_il[1] > 75
+    if name != "finetune":
+        assert sum(accuracies.class_il) / 2 > 45
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_network_is_the_owners_again_afterwards(name):
+    stream = toy()
+    network = CNN(stream.shape, stream.classes)
+    learner = learn(name, stream, network=network)
+    assert all(isinstance(p, nn.Parameter) and p.is_leaf for p in network.parameters())
+    x = stream.tasks[0].test[0]
+    assert torch.equal(learner.logits(x), network.eval()(stream.pixels(x)))
+    assert torch.cat([p.detach().flatten() for p in network.parameters()]).equal(learner.net.theta.detach())
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.draws])
+def test_running_statistics_move_once_a_batch(name):
+    stream, network = toy(tasks=1), CNN((1, 8, 8), 2)
+    learner = learn(name, stream, network=network, epochs=1)
+    assert int(network.body[1].num_batches_tracked) == 3 * (1 + learner.method.draws)
+
+
+def test_any_module_will_do_frozen_tied_and_recurrent_ones_too():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.frozen = nn.Linear(8, 8)
+            self.frozen.requires_grad_(False)
+            self.rnn = nn.GRU(8, 8, batch_first=True)
+            self.one = nn.Linear(8, 8)
+            self.two = nn.Linear(8, 8)
+            self.two.weight = self.one.weight
+            self.head = nn.Linear(8, 4)
+
+        def forward(self, x):
+            out, _ = self.rnn(self.frozen(x[:, 0]))
+            return self.head(torch.relu(self.two(torch.relu(self.one(out[:, -1])))))
+
+    stream, network = toy(), Odd()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    learn("er", stream, network=network)
+    moved = {name for name, tensor in network.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert "rnn.weight_hh_l0" in moved and not {"frozen.weight", "frozen.bias"} & moved
+    assert network.two.weight is network.one.weight
+
+
+def test_dropout_is_seeded_and_leaves_the_callers_randomness_alone():
+    stream = toy()
+    network = lambda: nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 4))
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    runs = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        module = network()
+        torch.manual_seed(7)
+        learner = Learner(recollect.ER(), module, classes=4, pixels=stream.pixels, memory=8, batch=4)
+        for task in stream:
+            learner.update(task)
+        runs.append(learner.net.theta.detach().clone())
+        assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(*runs)
+
+
+def test_float64_and_augmentation_run_through_every_part():
+    stream = toy(channels=3, pixels=recollect.Pixels((0.5,) * 3, (0.25,) * 3, pad=2, flip=True))
+    learner = learn("rder", stream, dtype=torch.float64)
+    assert learner.net.theta.dtype == torch.float64 and torch.isfinite(learner.net.theta).all()
+
+
+@pytest.mark.parametrize("bad, match", [(dict(epochs=0), "epochs 0"), (dict(memory=0), "memory 0"), (dict(lr=-1), "lr -1"), (dict(forward="both"), "both")])
+def test_a_learner_refuses_what_cannot_be(bad, match):
+    with pytest.raises(recollect.BadInput, match=match):
+        Learner(recollect.ER(), MLP((1, 8, 8), 4), classes=4, **bad)
+
+
+def test_labels_out_of_range_and_images_of_another_shape_are_refused():
+    stream = toy(tasks=2)
+    learner = Learner(recollect.ER(), MLP((1, 8, 8), 2), classes=2, pixels=stream.pixels, memory=8, batch=4)
+    learner.update(stream.tasks[0])
+    with pytest.raises(recollect.BadInput, match="labels run from 2 to 3"):
+        learner.update(stream.tasks[1])
+    other = toy(side=6).tasks[0]
+    with pytest.raises(recollect.BadInput, match="one shape"):
+        learner.update(other)
+
+
+def test_a_loss_that_is_no_number_stops_the_run():
+    with pytest.raises(recollect.RecollectError, match="no longer a finite number in epoch 1 of task 1"):
+        learn("er", toy(), network=nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Explode()))
+
+
+class Explode(nn.Module):
+    def forward(self, x):
+        return x * float("inf")
+
+
+def test_an_experiments_hash_depends_on_every_setting_and_on_nothing_else():
+    base = Experiment.of("er", memory=50)
+    assert base.hash == Experiment.of("er", stream="digits", memory="50", seed=0, lr=0.1).hash
+    for other in (dict(memory=51), dict(memory=50, lr=0.2), dict(memory=50, seed=1), dict(memory=50, weights=(1, 0.5))):
+        assert Experiment.of("er", **other).hash != base.hash
+    assert Experiment.of("finetune", memory=50).hash == Experiment.of("finetune", memory=60).hash, "fine-tuning keeps no memory"
+
+
+def test_the_published_defaults():
+    weights = lambda method, memory: dict(Experiment.of(method, "cifar10", memory=memory).options)["weights"]
+    assert [weights("der++", m) for m in (50, 200, 500, 5120)] == [(1, 0.1, 0.5), (1, 0.1, 0.5), (1, 0.2, 0.5), (1, 0.1, 1)]
+    assert weights("rer", 200) == weights("rer-ace", 200) == (1, 0.5) and weights("rder", 200) == (1, 0.2, 0.5)
+    er = Experiment.of("er", "cifar10")
+    assert (er.batch, er.lr, er.epochs, er.momentum, er.weight_decay, er.network, er.tasks) == (32, 0.03, 50, 0, 0, "resnet18", 5)
+
+
+def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
+    stream = recollect.load("digits", classes=["8", "9", 0, 1], tasks=2)
+    assert stream.names == ("8", "9", "0", "1") and [t.classes for t in stream] == [(0, 1), (2, 3)]
+    eights = digits.tasks[4].train[0][digits.tasks[4].train[1] == 8]
+    assert torch.equal(stream.tasks[0].train[0][: len(eights)], eights)
+    assert sum(len(t.train[0]) for t in digits) == 1347 and sum(len(t.test[0]) for t in digits) == 450
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of the package a module imports when it is itself imported."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("recollect"):
+            names = [node.module] if node.module != "recollect" else [f"recollect.{alias.name}" for alias in node.names]
+            found |= {name.split(".")[1] for name in names if "." in name}
+    return found
+
+
+def test_imports_point_one_way():
+    """cli → report → workers → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
+    layers = [{"errors", "version"}, {"metrics", "networks", "memory", "plan", "terms", "streams", "mainnet", "descent"},
+              {"methods", "relation"}, {"engine"}, {"learner"}, {"experiments"}, {"store"}, {"runs"}, {"workers"}, {"report"}, {"cli"}]  # fmt: skip
+    level = {name: number for number, names in enumerate(layers) for name in names}
+    for path in SOURCE.rglob("*.py"):
+        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        upward = [name for name in imports(path) - {part} if part in level and level[name] >= level[part]]
+        assert not upward, (path, upward)
+    assert "relation" not in set().union(*(imports(p) for p in (SOURCE / "methods").glob("*.py")))
+    assert "methods" not in set().union(*(imports(p) for p in (SOURCE / "relation").glob("*.py")))
+
+
+def test_importing_recollect_brings_in_nothing_heavy():
+    heavy = ["sklearn", "rich", "typer", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
+    code = f"import torch, sys; before = set(sys.modules); import recollect; print([m for m in {heavy} if m in sys.modules and m not in before])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

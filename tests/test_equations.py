@@ -1,0 +1,212 @@
+"""Every loss and every step against a literal transcription, in float64."""
+
+import math
+
+import pytest
+import torch
+from conftest import toy
+from torch import nn
+
+from recollect import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cross_entropy, distance
+from recollect.descent import SGD, Adam
+from recollect.metrics import accuracy, summary
+from recollect.networks import CNN, MLP, NETWORKS, ResNet18
+from recollect.plan import plan_epoch
+from recollect.streams import Pixels
+from recollect.terms import Terms, weighed
+
+B, C = 6, 5
+
+
+def batch(seed: int, recorded: bool = False) -> Batch:
+    random = torch.Generator().manual_seed(seed)
+    z = torch.randn(B, C, dtype=torch.float64, generator=random)
+    y = torch.randint(C, (B,), generator=random)
+    return Batch(z, y, torch.randn(B, C, dtype=torch.float64, generator=random) if recorded else None, z)
+
+
+def ce(z, y, classes=range(C)) -> float:
+    return -math.log(math.exp(z[y]) / sum(math.exp(z[c]) for c in classes))
+
+
+def test_cross_entropy_is_minus_the_log_of_the_softmax():
+    b = batch(0)
+    assert cross_entropy(b).loss.tolist() == pytest.approx([ce(z, y) for z, y in zip(b.z.tolist(), b.y.tolist())], abs=1e-12)
+
+
+def test_distance_is_the_mean_over_classes_of_the_squared_difference():
+    b = batch(1, recorded=True)
+    by_hand = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(b.z.tolist(), b.recorded.tolist())]
+    assert distance(b).loss.tolist() == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_an_empty_memory_counts_nothing_and_moves_nothing():
+    z = torch.randn(B, C, dtype=torch.float64, requires_grad=True)
+    empty = Batch(z, torch.full((B,), -100), torch.zeros(B, C, dtype=torch.float64), z)
+    for term in (cross_entropy(empty), distance(empty)):
+        assert term.loss.tolist() == [0.0] * B
+        assert torch.autograd.grad(term.loss.sum(), z)[0].abs().sum() == 0
+
+
+def test_er_is_cross_entropy_on_both():
+    new, memory = batch(0), batch(1)
+    losses = Terms(ER().learn(new) + ER().rehearse(memory)).losses.tolist()
+    assert losses == [pytest.approx([ce(a, i), ce(b, j)], abs=1e-12) for a, i, b, j in
+                      zip(new.z.tolist(), new.y.tolist(), memory.z.tolist(), memory.y.tolist())]  # fmt: skip
+
+
+def test_er_ace_tells_new_samples_apart_from_their_batch_and_from_the_unseen_only():
+    method = ERACE()
+    learner = type("", (), {"met": {0, 1}, "classes": C, "device": "cpu"})
+    method.begin_task(learner, type("", (), {"classes": (2, 3)}))
+    new = batch(0)._replace(y=torch.tensor([2, 2, 2, 2, 2, 2]))  # 3 is of this task but not of this batch; 4 is not yet seen
+    assert method.learn(new)[0].loss.tolist() == pytest.approx([ce(z, 2, (2, 4)) for z in new.z.tolist()], abs=1e-12)
+    memory = batch(1)
+    assert method.rehearse(memory)[0].loss.tolist() == pytest.approx([ce(z, y) for z, y in zip(memory.z.tolist(), memory.y.tolist())], abs=1e-12)
+
+
+def test_der_and_der_plus_plus_rehearse_what_they_recorded():
+    dark, labelled = batch(1, recorded=True), batch(2, recorded=True)
+    kd = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(dark.z.tolist(), dark.recorded.tolist())]
+    labels = [ce(z, y) for z, y in zip(labelled.z.tolist(), labelled.y.tolist())]
+    assert [term.loss.tolist() for term in DER().rehearse(dark)] == [pytest.approx(kd, abs=1e-12)]
+    assert [t.loss.tolist() for t in DERpp().rehearse(dark, labelled)] == [pytest.approx(kd, abs=1e-12), pytest.approx(labels, abs=1e-12)]
+
+
+def test_weighed_is_the_mean_over_rows_of_the_weighted_sum_over_terms():
+    losses, weights = torch.rand(B, 3, dtype=torch.float64), torch.rand(B, 3, dtype=torch.float64)
+    by_hand = sum(sum(w * loss for w, loss in zip(*row)) for row in zip(weights.tolist(), losses.tolist())) / B
+    assert float(weighed(losses, weights)) == pytest.approx(by_hand, abs=1e-12)
+
+
+METHODS = {"finetune": (FineTune, ()), "er": (ER, (1, 0.7)), "er-ace": (ERACE, (1, 1)), "der": (DER, (1, 0.3)), "der++": (DERpp, (1, 0.1, 0.5))}
+
+
+def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, size: int, lr: float, seed: int) -> nn.Module:
+    """The whole method as one would write it from its paper: python lists for a memory, torch's own optimiser."""
+    optimiser = torch.optim.SGD(network.parameters(), lr=lr)
+    held: dict[int, tuple] = {}
+    presented, met = 0, set()
+    draws = {"finetune": 0, "der++": 2}.get(name, 1)
+    for t, task in enumerate(stream):
+        x, y = task.train
+        met |= set(task.classes)
+        for epoch in range(epochs):
+            plan = plan_epoch(seed, t, epoch, samples=len(x), batch=size, pools=["all"] * draws, capacity=memory if draws else 0, presented=presented)
+            for k in range(len(plan)):
+                raw, labels = x[plan.order[k]], y[plan.order[k]]
+                prepare = lambda images: (images.double() / 255 - 0.5) / 0.25
+                z = network(prepare(raw))
+                if name == "er-ace":
+                    allowed = set(labels.tolist()) | set(range(stream.classes)) - met
+                    z_new = torch.where(torch.tensor([c in allowed for c in range(stream.classes)]), z, torch.tensor(-math.inf, dtype=z.dtype))
+                    loss = nn.functional.cross_entropy(z_new, labels) * weights[0]
+                else:
+                    loss = nn.functional.cross_entropy(z, labels) * (weights[0] if weights else 1)
+                for number, rows in enumerate(plan.draws[k].split(size) if draws else ()):
+                    drawn = [held.get(int(row)) for row in rows]
+                    if drawn[0] is None:
+                        network(torch.zeros_like(prepare(raw)) - 2)  # BatchNorm sees the empty memory's black images
+                        continue
+                    images, targets, logits = (torch.stack(column) for column in zip(*drawn))
+                    answer = network(prepare(images))
+                    if name.startswith("der") and number == 0:
+                        loss = loss + weights[1] * nn.functional.mse_loss(answer, logits)
+                    else:
+                        loss = loss + weights[-1] * nn.functional.cross_entropy(answer, targets)
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                for position in range(size if draws else 0):
+                    if (slot := int(plan.slots[k][position])) < memory:
+                        held[slot] = (raw[position], labels[position], z[position].detach())
+            presented += len(plan) * size
+    return network
+
+
+@pytest.mark.parametrize("net", [MLP, CNN])
+@pytest.mark.parametrize("name", METHODS)
+def test_training_is_the_method_as_written_down(name, net):
+    stream = toy(tasks=2, each=13)
+    kind, weights = METHODS[name]
+    fresh = lambda: (torch.manual_seed(0), net(stream.shape, stream.classes).double())[1]
+    literal = by_hand(name, weights, stream, fresh(), memory=7, epochs=3, size=4, lr=0.05, seed=3)
+    network = fresh()
+    learner = Learner(kind(Fixed(weights)), network, classes=4, pixels=stream.pixels, memory=7, epochs=3, batch=4, lr=0.05, seed=3, dtype=torch.float64)
+    for task in stream:
+        learner.update(task)
+    for (key, ours), theirs in zip(network.state_dict().items(), literal.state_dict().values()):
+        assert torch.allclose(ours.double(), theirs.double(), rtol=0, atol=1e-12), key
+
+
+def test_joint_forward_gives_all_batches_one_pass():
+    stream = toy()
+    passes = []
+    network = MLP(stream.shape, 4)
+    network.register_forward_hook(lambda module, inputs, output: passes.append(len(inputs[0])))
+    for forward, expected in (("separate", [4, 4, 4]), ("joint", [12])):
+        passes.clear()
+        learner = Learner(DERpp(), network, classes=4, pixels=stream.pixels, memory=5, batch=4, forward=forward)
+        learner.update(stream.tasks[0])
+        assert passes == expected * 3
+
+
+@pytest.mark.parametrize("settings", [dict(), dict(momentum=0.9), dict(weight_decay=0.01), dict(momentum=0.9, weight_decay=0.01)])
+def test_sgd_moves_as_torchs_does(settings):
+    ours, rule = torch.ones(4, dtype=torch.float64), SGD(0.1, **settings)
+    theirs = nn.Parameter(torch.ones(4, dtype=torch.float64))
+    optimiser = torch.optim.SGD([theirs], lr=0.1, **settings)
+    for seed in range(5):
+        theirs.grad = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        rule.direction(ours, 100 * theirs.grad, virtual=True)  # a virtual step leaves no trace
+        ours = ours - 0.1 * rule.direction(ours, theirs.grad)
+        optimiser.step()
+    assert torch.allclose(ours, theirs.detach(), rtol=0, atol=1e-14)
+
+
+def test_adam_moves_as_torchs_does():
+    ours, theirs = torch.ones(4, dtype=torch.float64), nn.Parameter(torch.ones(4, dtype=torch.float64))
+    rule, optimiser = Adam(ours, 1e-3, 1e-4), torch.optim.Adam([theirs], lr=1e-3, weight_decay=1e-4)
+    for seed in range(20):
+        theirs.grad = torch.randn(4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        ours = ours - 1e-3 * rule.direction(ours, theirs.grad)
+        optimiser.step()
+    assert torch.allclose(ours, theirs.detach(), rtol=0, atol=1e-14)
+
+
+def test_metrics_on_a_matrix_worked_out_by_hand():
+    result = summary([[90, 10, 0], [70, 80, 20], [60, 85, 95]], untrained=[10, 20, 30])
+    assert result["acc"] == 80 and result["bwt"] == ((60 - 90) + (85 - 80)) / 2
+    assert result["forgetting"] == ((90 - 60) + (85 - 85)) / 2 and result["fwt"] == ((10 - 20) + (20 - 30)) / 2
+
+
+def test_task_il_looks_only_at_the_tasks_own_classes():
+    logits = torch.tensor([[9.0, 0, 1, 0], [0, 0, 0, 5.0]])
+    assert [float(a) for a in accuracy(logits, torch.tensor([2, 3]), (2, 3))] == [50, 100]
+
+
+def test_a_crop_and_flip_are_the_window_of_the_padded_image():
+    pixels = Pixels(pad=2, flip=True, top=1)
+    x = torch.randint(0, 255, (5, 3, 6, 6), dtype=torch.uint8)
+    view = torch.tensor([[0, 0, 0], [2, 2, 0], [4, 1, 1], [3, 4, 0], [2, 2, 1]])
+    for image, (down, right, flip), seen in zip(x, view.tolist(), pixels(x, view)):
+        window = nn.functional.pad(image, (2, 2, 2, 2))[:, down : down + 6, right : right + 6].float()
+        assert torch.equal(seen, window.flip(2) if flip else window)
+    assert torch.equal(pixels(x)[1], x[1].float())
+
+
+def test_normalisation_is_mean_and_standard_deviation_a_channel():
+    mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
+    x = torch.randint(0, 255, (2, 3, 4, 4), dtype=torch.uint8)
+    by_hand = (x.double() / 255 - torch.tensor(mean).double()[:, None, None]) / torch.tensor(std).double()[:, None, None]
+    assert torch.allclose(Pixels(mean, std)(x).double(), by_hand, atol=1e-5)
+
+
+def test_resnet_18_has_the_published_number_of_parameters():
+    assert sum(p.numel() for p in ResNet18((3, 32, 32), 10).parameters()) == 11_173_962
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
+def test_a_built_in_network_takes_any_image(name, shape):
+    assert NETWORKS[name](shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)

@@ -1,0 +1,118 @@
+"""The randomness of an epoch is data, and it is the right randomness."""
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.memory import EMPTY, Memory
+from recollect.plan import POOLS, choose, draw, plan_epoch, reservoir
+
+
+def survivors(count: int, capacity: int, batch: int, seed: int) -> list[int]:
+    """The samples left in a reservoir after `count` were presented one by one as the plan says."""
+    rows = reservoir(np.random.default_rng(seed), 0, capacity, count // batch, batch).ravel()
+    held = {}
+    for sample, row in enumerate(rows):
+        if row < capacity:
+            held[row] = sample
+    return list(held.values())
+
+
+def chi_square(counts: np.ndarray, expected: float) -> float:
+    """Standardised: near 0 for a fair draw, its standard deviation 1."""
+    statistic, freedom = ((counts - expected) ** 2 / expected).sum(), len(counts) - 1
+    return (statistic - freedom) / np.sqrt(2 * freedom)
+
+
+def test_every_presented_sample_is_as_likely_to_be_in_the_reservoir():
+    trials, count, capacity = 3000, 120, 12
+    counts = np.zeros(count)
+    for seed in range(trials):
+        kept = survivors(count, capacity, 10, seed)
+        assert len(kept) == capacity
+        counts[kept] += 1
+    # A sample is in or out: its count has variance n p (1 − p), so the statistic is smaller by 1 − p than a multinomial's.
+    assert abs(chi_square((counts - trials * capacity / count) / np.sqrt(1 - capacity / count) + trials * capacity / count, trials * capacity / count)) < 4
+
+
+def test_a_biased_reservoir_would_be_noticed():
+    counts = np.full(120, 300.0)
+    counts[:60] += 60
+    assert abs(chi_square(counts, 300)) > 4
+
+
+def test_a_reservoir_planned_an_epoch_at_a_time_is_algorithm_r_one_by_one():
+    """The rows two samples of one step compete for go to the last, as if they had come one after the other."""
+    capacity, steps, batch, presented = 5, 40, 8, 3
+    planned = reservoir(np.random.default_rng(7), presented, capacity, steps, batch)
+    n = presented + np.arange(steps * batch)
+    uniform = np.random.default_rng(7).integers(0, n + 1)
+    one_by_one, at_once = {}, {}
+    for sample, (count, wish) in enumerate(zip(n, uniform)):
+        row = count if count < capacity else wish
+        if row < capacity:
+            one_by_one[row] = sample
+    for step in range(steps):
+        kept = [row for row in planned[step] if row < capacity]
+        assert len(set(kept)) == len(kept), "a write would have to choose"
+        at_once |= {row: step * batch + position for position, row in enumerate(planned[step]) if row < capacity}
+    assert at_once == one_by_one
+
+
+@pytest.mark.parametrize("pool", POOLS)
+def test_a_draw_is_without_replacement_from_the_filled_rows_of_its_pool(pool):
+    filled = np.array([60, 70, 80])
+    rows = draw(np.random.default_rng(0), filled, [pool], 10)
+    for row, count in zip(rows, filled):
+        assert len(set(row)) == 10 and row.min() >= 0 and row.max() < count
+        assert all((number % 5 == 0) == (pool == "outer") for number in row) or pool == "all"
+
+
+def test_inner_and_outer_rows_part_the_memory_four_to_one():
+    inner, outer = (set(row_of(np.arange(size(100)))) for size, row_of in (POOLS["inner"], POOLS["outer"]))
+    assert not inner & outer and inner | outer == set(range(100)) and len(outer) == 20
+
+
+def test_every_row_is_as_likely_to_be_drawn_and_as_likely_to_come_first():
+    drawn = choose(np.random.default_rng(0), np.full(20_000, 40), 10)
+    assert abs(chi_square(np.bincount(drawn.ravel(), minlength=40) / np.sqrt(1 - 10 / 40), 20_000 * 10 / 40 / np.sqrt(1 - 10 / 40))) < 4
+    assert abs(chi_square(np.bincount(drawn[:, 0], minlength=40), 500)) < 4
+
+
+def test_a_memory_smaller_than_the_batch_gives_every_row_before_any_again():
+    drawn = choose(np.random.default_rng(0), np.array([3, 1, 0]), 8)
+    assert sorted(np.bincount(drawn[0], minlength=3)) == [2, 3, 3]
+    assert set(drawn[1]) == set(drawn[2]) == {0}
+
+
+def test_an_epoch_shows_every_sample_and_tops_up_the_last_batch():
+    plan = plan_epoch(0, 0, 0, samples=23, batch=5)
+    shown = torch.stack(plan.order)
+    assert shown.shape == (5, 5) and set(shown.flatten().tolist()) == set(range(23))
+    assert plan_epoch(0, 0, 0, samples=3, batch=5).order[0].bincount().tolist() in ([2, 2, 1], [2, 1, 2], [1, 2, 2])
+
+
+def same(a: list, b: list) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_a_plan_is_a_function_of_seed_task_and_epoch():
+    make = lambda *key, **more: plan_epoch(*key, samples=50, batch=5, pools=["all"], capacity=20, pad=4, flip=True, **more)
+    plan, again = make(1, 2, 3), make(1, 2, 3)
+    for part in ("order", "draws", "slots", "views"):
+        assert same(getattr(plan, part), getattr(again, part))
+    for other in (make(0, 2, 3), make(1, 0, 3), make(1, 2, 0)):
+        assert not same(plan.order, other.order) and not same(plan.views, other.views)
+
+
+def test_methods_that_draw_differently_see_the_same_order_and_keep_the_same_samples():
+    make = lambda pools: plan_epoch(0, 0, 0, samples=50, batch=5, pools=pools, capacity=20)
+    one, two = make(["all"]), make(["all", "all"])
+    assert same(one.order, two.order) and same(one.slots, two.slots)
+
+
+def test_the_spare_row_swallows_the_rejected_and_empty_rows_are_labelled_so():
+    memory = Memory(2, torch.zeros(1, 1, 2, 2, dtype=torch.uint8), classes=3)
+    x, y, z = torch.ones(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 2, 1]), torch.randn(4, 3)
+    memory.write(torch.tensor([2, 0, 2, 2]), x, y, z)
+    assert memory.y[:2].tolist() == [1, EMPTY] and torch.equal(memory.recorded[0], z[1]) and memory.x[1].sum() == 0
