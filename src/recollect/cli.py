@@ -6,6 +6,7 @@ import contextlib
 import errno
 import functools
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.markup import escape
 
@@ -23,11 +25,26 @@ from recollect.report import tables
 from recollect.report.progress import Display
 from recollect.store import Store
 from recollect.streams import sources
+from recollect.studies import STUDIES
 from recollect.version import __version__
 
 DEMO = ("finetune", "er", "rer", "er+consolidate", "er-ace", "rer-ace", "er-ace+consolidate", "der++", "rder", "der+++consolidate", "joint")
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False,
+
+
+class Group(typer.core.TyperGroup):
+    """A wrong word on the command line is answered like any other wrong input: in one sentence."""
+
+    def main(self, *args, standalone_mode: bool = True, **extra):
+        try:
+            sys.exit(super().main(*args, standalone_mode=False, **extra))
+        except typer.BadParameter.__base__ as error:  # every usage error
+            if message := error.format_message().strip(" .?\n").replace(". Did", ", did"):  # empty where the help was printed
+                print(f"recollect: {message[0].lower()}{message[1:]}; see {error.ctx.command_path} --help", file=sys.stderr)
+            sys.exit(error.exit_code)
+
+
+app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False,
                   help="Continual learning by rehearsal: train one network on a stream of tasks without forgetting the old ones.\n\n"
                        "Start with [bold]recollect demo[/], then [bold]recollect run er[/].")  # fmt: skip
 data_app = typer.Typer(no_args_is_help=True, help="Fetch data sets and see what is there.")
@@ -61,6 +78,10 @@ def command(register: Callable) -> Callable:
                 fail("stopped; runs that were complete are kept, the one in progress is not", 130)
             except BrokenPipeError:
                 raise
+            except (MemoryError, RuntimeError) as error:  # torch has no error of its own for the CPU's memory
+                if isinstance(error, RuntimeError) and not re.search("out of memory|allocate memory", str(error)):
+                    raise
+                fail("there is not enough memory for this run; a smaller --memory or --set batch may fit", 1)
             except OSError as error:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 where = f" ({error.filename})" if error.filename else ""
@@ -112,13 +133,17 @@ def run_command(
         raise BadInput("--seed runs one seed and --seeds several; give one of the two")
     if seeds is not None and seeds < 1:
         raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
-    chosen = {"memory": memory, "epochs": epochs, **assignments(settings or [])}
-    experiments = [Experiment.of(method, stream, **{"seed": s, **chosen}) for s in (range(seeds) if seeds else [seed])]
+    placed = {"method": method, "stream": stream, "memory": memory, "epochs": epochs, "seed": seed if seeds is None else seeds}
+    chosen = assignments(settings or [])
+    for key in chosen:
+        if placed.get(key) is not None:
+            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
+    experiments = [Experiment.of(**(placed | {"seed": s} | chosen)) for s in (range(seeds) if seeds else [seed])]
     documents = perform(experiments, Store(out_dir), device, data, fresh, quiet)
     if as_json:
         return print_json(documents if seeds else documents[0])
     if len(documents) == 1 and not quiet:
-        out.print(tables.matrix(documents[0]["class_il"]["matrix"], "Class-IL accuracy on each task, in %"))
+        out.print(tables.matrix(documents[0]["class_il"]["matrix"], "Class-IL accuracy on each task, in %"), crop=False)
     out.print(tables.settings(documents, title=f"{method} on {stream}, in %"))
     if not quiet:
         folders(experiments, Store(out_dir))
@@ -181,7 +206,53 @@ def check_command(name: Annotated[str, typer.Argument(help="A data set, npz:FILE
                 table.add_row(escape(status.path.name), status.state, escape(status.detail))
         out.print(table)
     if any(status.state not in ("ok", "present") for status in statuses):
-        raise BadInput(f"{name} is not whole; recollect data get {name} fetches it, or put the files named above in their place")
+        fetched = "" if sources.own(name) else f"recollect data get {name} fetches it, or "
+        raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")
+
+
+@command(app.command(epilog="Examples: [bold]recollect study[/], [bold]recollect study similarity-digits --seeds 3[/]"))
+def study(name: Annotated[Optional[str], typer.Argument(help="A study; without one, they are listed.")] = None,
+          seeds: Annotated[int, typer.Option(help="Runs of each row of the table.", min=1)] = 10, out_dir: Out = Path("runs"), data: Data = None,
+          device: Where = Device.auto, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False) -> None:  # fmt: skip
+    """Run a grid of experiments and print its table. What is there already is not run again."""
+    if name is None:
+        table = tables.plain("study", "runs a seed", "question")
+        for key, (rows, question) in STUDIES.items():
+            table.add_row(key, str(len(rows(1))), question)
+        return out.print(table)
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    rows, question = STUDIES[name][0](seeds), STUDIES[name][1]
+    experiments = [experiment for row in rows.values() for experiment in row]
+    results = iter(perform(experiments, Store(out_dir), device, data, fresh, quiet))
+    documents = {label: [next(results) for _ in row] for label, row in rows.items()}
+    if as_json:
+        return print(json.dumps(record(name, documents), indent=1))
+    out.print(tables.study(documents, title=f"{name}: {question}"))
+    out.print("Means over the seeds with their 95 % confidence intervals, in %.", style="dim")
+
+
+@command(app.command(epilog="Examples: [bold]recollect explain runs/digits-rer-m100-e5-s0-…[/], [bold]recollect explain RUN --html page.html[/]"))
+def explain(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
+            html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")] = None) -> None:  # fmt: skip
+    """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
+    from recollect.report import explain as report
+
+    if html is None:
+        report.show(run, out)
+    else:
+        html.write_text(report.page(run))
+        out.print(f"written to {html}", highlight=False, soft_wrap=True)
+
+
+def record(name: str, documents: dict[str, list[dict]]) -> dict:
+    """A study as one small document: its settings, and every run's figures."""
+    figures = lambda d: {"seed": d["experiment"]["seed"], "seconds": d["seconds"],
+                         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")}}  # fmt: skip
+    rows = {label: {"experiment": {**runs[0]["experiment"], "seed": None}, "runs": [figures(d) for d in runs], "summary": metrics.across(runs)}
+            for label, runs in documents.items()}  # fmt: skip
+    first = next(iter(documents.values()))[0]
+    return {"study": name, "rows": rows, "provenance": first["provenance"]}
 
 
 def settings_of(experiment: Experiment) -> dict:

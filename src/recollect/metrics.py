@@ -54,3 +54,10 @@ def across(results: Sequence[dict]) -> dict:
 
 def _mean(values: Sequence[float]) -> float:
     return statistics.fmean(values)
+
+
+def half_width(spread: dict | None, runs: int) -> float:
+    """Half of the 95 % confidence interval of a mean over `runs` runs (Student's t)."""
+    from scipy.stats import t  # a part of scikit-learn's own requirements
+
+    return 0.0 if spread is None or runs < 2 else float(t.ppf(0.975, runs - 1)) * spread["std"] / runs**0.5

@@ -54,7 +54,7 @@ class Store:
         """A run being written. What goes wrong inside leaves nothing behind."""
         self.prepare()
         final = self.path(experiment)
-        part = final.with_name(final.name + ".part")
+        part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
         part.mkdir(exist_ok=True)
         with open(part / "lock", "w") as lock:
             try:
@@ -66,10 +66,12 @@ class Store:
                 with open(part / "metrics.jsonl", "w") as metrics:
                     _write(part / "experiment.json", experiment.document())
                     yield Recording(part, metrics)
-                (part / "lock").unlink()
-                if final.exists():  # run again on purpose: the old run makes way only now
-                    shutil.rmtree(final)
+                if final.exists():  # run again on purpose: the old run makes way only now, and in one move
+                    shutil.rmtree(old, ignore_errors=True)
+                    final.rename(old)
                 part.rename(final)
+                (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
+                shutil.rmtree(old, ignore_errors=True)
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
@@ -89,9 +91,10 @@ class Recording:
         _write(self.folder / "result.json", document)
 
     def tensors(self, name: str, tensors: dict) -> None:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
-        save_file({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}, self.folder / f"{name}.safetensors")
+        content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
+        (self.folder / f"{name}.safetensors").write_bytes(content)  # a full disk is then an OSError like any other
 
 
 def read_result(folder: Path) -> dict:

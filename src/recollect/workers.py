@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import queue
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from recollect import runs
+from recollect.errors import RecollectError
 from recollect.experiments import Experiment
 from recollect.store import Store
 
@@ -46,12 +50,15 @@ def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: i
     records = context.Queue()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     try:
-        running: set[Future] = {pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)}
+        with _uninterrupted():
+            running: set[Future] = {pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)}
         while running:
             finished, running = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             _pass_on(records, todo, report)
             for future in finished:
                 future.result()  # raises what the run raised
+    except BrokenProcessPool:
+        raise RecollectError("a worker process was killed, perhaps for want of memory; run the seeds one by one with --seed") from None
     except BaseException:
         for process in list(pool._processes.values()):
             process.terminate()  # the worker clears away its unfinished run
@@ -70,15 +77,39 @@ def _pass_on(records, todo: Sequence[Experiment], report: Report) -> None:
         pass
 
 
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits here; a process started meanwhile never hears it, for it inherits the mask."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin(records) -> None:
-    """A worker: Ctrl-C is the parent's business; being told to stop unwinds like any other exit."""
+    """A worker: Ctrl-C is the parent's business; told to stop, or left alone, it clears away its unfinished run and ends."""
     global _records
     _records = records
+    records.cancel_join_thread()  # what nobody reads any more must not hold up the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    signal.signal(signal.SIGTERM, _stop)
+    parent = multiprocessing.parent_process()
+    threading.Thread(target=lambda: (parent.join(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()
+
+
+def _stop(*_) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # told once is enough: the clearing away is not to be interrupted
+    sys.exit(1)
 
 
 def _work(number: int, experiment: Experiment, store: Store, settings: dict) -> None:
     tell = lambda record: _records.put((number, {key: record[key] for key in ("event", "task", "epoch") if key in record}))
-    runs.perform(experiment, store, report=tell, **settings)
+    try:
+        runs.perform(experiment, store, report=tell, **settings)
+    except SystemExit:
+        os._exit(1)  # a pool's worker would take the next run
     tell(DONE)

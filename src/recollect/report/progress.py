@@ -18,7 +18,7 @@ class Display:
         self.console = Console(stderr=True, quiet=quiet)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeElapsedColumn(),
                    TextColumn("left"), TimeRemainingColumn(compact=True, elapsed_when_finished=False))  # fmt: skip
-        self._progress = Progress(*columns, console=self.console, disable=quiet, transient=True)
+        self._progress = Progress(*columns, console=self.console, disable=quiet or not self.console.is_interactive, transient=True)
         self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
         self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
         self._done = dict.fromkeys(experiments, 0)  # epochs
@@ -50,6 +50,7 @@ class Display:
 def download_bar(name: str, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
     """A bar over the bytes of a download."""
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True, quiet=quiet), disable=quiet, transient=True) as progress:
+    console = Console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=console, disable=quiet or not console.is_interactive, transient=True) as progress:
         bar = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)

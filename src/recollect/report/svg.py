@@ -25,13 +25,13 @@ body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 sy
 main { max-width: 1120px; margin: 0 auto; padding: 2rem 1.25rem 4rem }
 h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; overflow-wrap: anywhere } h2 { font-size: 1.2rem; margin: 2.6rem 0 .2rem }
 p { margin: .3rem 0; max-width: 75ch } .soft, figcaption { color: var(--soft) } .note { border-left: 3px solid var(--soft); padding-left: .8rem }
-figure { margin: .8rem 0 0 } figcaption { font-size: .9rem; max-width: 85ch; margin-top: .5rem }
+figure { margin: .8rem 0 0 } figcaption { font-size: .9rem; max-width: 100ch; margin-top: .5rem; text-wrap: pretty }
 .scroll { overflow: auto; max-height: 36rem; background: var(--card); border: 1px solid var(--rule); border-radius: 8px; padding: .6rem .8rem }
-.row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start } .row > .scroll { max-width: 100% }
+.row { display: flex; flex-wrap: wrap; gap: 1rem; align-items: flex-start } .row > .scroll { max-width: 100%; min-width: 14rem }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; color: var(--soft); margin: .6rem 0 .5rem }
 .legend svg { vertical-align: middle; margin-right: .4rem } .legend b { color: var(--c) }
-svg { display: block } .legend svg { display: inline-block } .wide { width: 100%; min-width: 720px } .map { width: 100%; max-width: 352px }
-.maps > .scroll { flex: 1 1 300px; max-width: 376px }
+svg { display: block } .legend svg { display: inline-block } .wide { width: 100%; min-width: 720px } .map { width: 100% }
+.maps > .scroll { flex: 1 1 320px; max-width: 420px }
 svg text { font: 12px system-ui, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); font-variant-numeric: tabular-nums } svg .strong { fill: var(--ink); font-weight: 600 }
 svg .named { fill: var(--c); font-weight: 600 } .axis { stroke: var(--soft); fill: none } .grid { stroke: var(--rule) } .edge { stroke: var(--soft) } .edge.in { stroke-dasharray: 2 3 }
 .preset, .warm-up { fill: var(--ink); fill-opacity: .045 } .preset { fill-opacity: .09 } .relation { fill: none }
@@ -40,26 +40,28 @@ svg .named { fill: var(--c); font-weight: 600 } .axis { stroke: var(--soft); fil
 .hit { fill: var(--ink); fill-opacity: 0 } .hit:hover { fill-opacity: .07 } .cell { fill: var(--c); shape-rendering: crispEdges } .cell:hover { stroke: var(--ink) }
 .dot { fill: var(--paper); stroke: var(--ink); stroke-width: .8 } .dot:hover { fill: var(--ink) } .last { fill: none; stroke: var(--ink); stroke-width: 1.5 }
 table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums } caption { text-align: left; font-weight: 600; padding-bottom: .3rem }
-caption small { display: block; font-weight: 400; color: var(--soft); max-width: 34ch }
-th { font-weight: 600; text-align: right; color: var(--soft); padding: .15rem .6rem; max-width: 12rem; overflow-wrap: anywhere } th.t { color: var(--c) }
-th:first-child { text-align: left; padding-left: 0; color: var(--ink) } thead th { border-bottom: 1px solid var(--rule); vertical-align: bottom } thead th:first-child { color: var(--soft) }
+caption small { display: block; font-weight: 400; color: var(--soft) }
+th { font-weight: 600; text-align: right; color: var(--soft); padding: .15rem .6rem; max-width: 10rem; overflow-wrap: break-word } th.t { color: var(--c) }
+th:first-child { text-align: left; padding-left: 0; color: var(--ink) } thead th { box-shadow: 0 1px var(--rule); vertical-align: bottom; position: sticky; top: -.6rem; background: var(--card) }
+tbody th { white-space: nowrap; overflow: hidden; text-overflow: ellipsis } thead th:first-child { color: var(--soft) }
 td { text-align: right; padding: .15rem .6rem; white-space: nowrap } .first-new > * { border-top: 1px solid var(--soft) }
 .harm { background: rgb(var(--harm) / var(--a)) } .help { background: rgb(var(--help) / var(--a)) }
-.bar { background: linear-gradient(color-mix(in srgb, var(--c) 26%, transparent) 0 0) left / var(--w) 100% no-repeat; min-width: 6rem }
+.bar { background: linear-gradient(color-mix(in srgb, var(--c) 26%, transparent) 0 0) left / var(--w) 100% no-repeat; min-width: 4.7rem }
 .swatch { display: inline-block; width: 1em; height: 1em; vertical-align: -.15em; border-radius: 2px; margin-right: .4rem; --a: .5 }
 details { margin-top: .6rem; font-size: .9rem } summary { cursor: pointer; color: var(--soft) } details .scroll { margin-top: .4rem; max-height: 24rem }
 """
+EMPTY = ("meta", "path")  # elements that never have content
 
 
 class Markup(str):
     """Text that is markup already."""
 
 
-def tag(name: str, *children: str, **attributes: str | float) -> Markup:
+def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
     """An element. An attribute's trailing underscore is dropped (`class_`), others become hyphens."""
     written = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(_written(value))}"' for key, value in attributes.items())
     inner = "".join(child if isinstance(child, Markup) else html.escape(child) for child in children)
-    return Markup(f"<{name}{written}>{inner}</{name}>" if children else f"<{name}{written}/>")
+    return Markup(f"<{name}{written}/>" if name in EMPTY else f"<{name}{written}>{inner}</{name}>")
 
 
 def _written(value: str | float) -> str:
@@ -149,7 +151,7 @@ def response(e: Explanation, term: str) -> Markup:
     """The Relation Replay Net's weight of one term over the losses of a new and a memory sample."""
     s = e.surface
     left, top, side = 46, 26, 220
-    grid, (low, high), decimals = s.weights[term], s.span(term), s.decimals(term)
+    grid, (low, high), decimals = s.weights[term], s.spans[term], s.decimals(term)
     size = side / len(s.losses)
     x, y = (lambda loss: left + side * loss / s.top), (lambda loss: top + side * (1 - loss / s.top))
     parts: list[str] = [text(left, 14, f"weight of {term}", "start", class_="named")]
@@ -161,7 +163,7 @@ def response(e: Explanation, term: str) -> Markup:
     seen = [epoch for epoch in e.epochs if epoch.proposed or epoch.weights]
     for epoch in seen:
         words = f"task {epoch.task + 1}, epoch {epoch.number + 1}: mean losses {epoch.loss[s.x]:.3g} and {epoch.loss[s.y]:.3g}"
-        parts.append(tag("circle", tag("title", words), cx=x(epoch.loss[s.x]), cy=y(epoch.loss[s.y]), r=2.0, class_="dot"))
+        parts.append(tag("circle", tag("title", words), cx=x(epoch.loss[s.x]), cy=y(epoch.loss[s.y]), r=2.0 if len(seen) < 100 else 1.0, class_="dot"))
     parts.append(tag("circle", cx=x(seen[-1].loss[s.x]), cy=y(seen[-1].loss[s.y]), r=5.5, class_="last"))
     for loss in ticks(s.top):
         parts += [text(x(loss), top + side + 17, f"{loss:g}"), text(left - 7, y(loss) + 4, f"{loss:g}", "end"),
@@ -173,7 +175,7 @@ def response(e: Explanation, term: str) -> Markup:
               text(0, 0, f"loss of the {s.y} sample", transform=f"translate(11 {top + side / 2}) rotate(-90)")]  # fmt: skip
     description = f"Heat map from {low:.{decimals}f} (pale) to {high:.{decimals}f} (full colour) over losses from 0 to {s.top:g}."
     at = e.terms.index(term)
-    return drawing(f"response-{at}", 352, top + side + 44, f"map t{e.colour(term)}", f"Weight of {term} by losses", description, *parts)
+    return drawing(f"response-{at}", 372, top + side + 44, f"map t{e.colour(term)}", f"Weight of {term} by losses", description, *parts)
 
 
 def apart(heights: Sequence[float], least: float) -> list[float]:

@@ -15,9 +15,9 @@ HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"
 
 def plain(*columns: str, title: str | None = None, numbers: bool = False) -> Table:
     """An empty table in the house's style; `numbers` sets all columns but the first to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if numbers and position else "left", no_wrap=position == 0)
+        table.add_column(column, justify="right" if numbers and position else "left", no_wrap=position == 0, overflow="fold")
     return table
 
 
@@ -47,8 +47,21 @@ def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
 
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
     """Accuracy on every task after each task; dim where the task was not learned yet."""
-    table = plain("after task", *(f"task {task + 1}" for task in range(len(rows[0]))), title=title, numbers=True)
+    table = plain("after\ntask", *(f"task\n{task + 1}" for task in range(len(rows[0]))), title=title, numbers=True)
+    for column in table.columns:
+        column.min_width = len("100.0")  # a number is never cut, however narrow the terminal
     for number, row in enumerate(rows):
         learned = [len(rows) == 1 or task <= number for task in range(len(row))]
         table.add_row(str(number + 1) if len(rows) > 1 else "all", *(f"{v:.1f}" if known else f"[dim]{v:.1f}[/]" for v, known in zip(row, learned)))
+    return table
+
+
+def study(rows: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
+    """A row a group of runs: the mean and its 95 % confidence interval (Student's t)."""
+    table = plain("", "runs", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", title=title, numbers=True)
+    for label, runs in rows.items():
+        spread = metrics.across(runs)
+        interval = [(spread[setting][metric], metrics.half_width(spread[setting][metric], len(runs))) for setting, metric in
+                    (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))]  # fmt: skip
+        table.add_row(label, str(len(runs)), *("–" if s is None else f"{s['mean']:.1f} ± {h:.1f}" for s, h in interval))
     return table

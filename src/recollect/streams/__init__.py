@@ -102,11 +102,13 @@ def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[st
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
+    if shuffle is not None and shuffle < 0:
+        raise BadInput(f"shuffle {shuffle} must not be negative")
     if shuffle is not None:
         kept = [kept[i] for i in np.random.default_rng(shuffle).permutation(len(kept))]
     tasks = tasks or _tasks(known, len(kept))
     if len(kept) % tasks:
-        fits = [n for n in range(2, len(kept) + 1) if len(kept) % n == 0]
+        fits = [n for n in range(1, len(kept) + 1) if len(kept) % n == 0]
         raise BadInput(f"{tasks} tasks do not divide {len(kept)} classes; tasks that do: {', '.join(map(str, fits))}")
     each = len(kept) // tasks
     dealt = [range(t * each, (t + 1) * each) for t in range(tasks)]

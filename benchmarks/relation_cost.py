@@ -1,0 +1,122 @@
+"""What relational weighting costs on the CPU: ResNet-18, batch 8 + 8, 3×32×32 images, all variants in turn in one run.
+
+    python benchmarks/relation_cost.py [--json FILE] [--rounds N] [--base ER DER++]
+
+A step with an RRN update by one forward-mode pass against the same by double backward (time, and peak memory above what
+the process held before its first step, each in a process of its own); and an average RER step at Interval 5, half of
+the epochs warm-up, against an ER step.
+"""
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from recollect import ER, DERpp
+from recollect.descent import SGD
+from recollect.engine import Step, train_step
+from recollect.mainnet import MainNet
+from recollect.memory import Memory
+from recollect.networks import build
+from recollect.relation import Relation
+from recollect.terms import Batch, Fixed
+
+B, CLASSES, INTERVAL = 8, 10, 5
+BASES = {"ER": ER, "DER++": DERpp}
+
+
+class Variant:
+    """A learner at one point of its schedule, ready to take steps; `due` steps update the RRN, others do not."""
+
+    def __init__(self, kind, weighting, epoch: int):
+        self.net = MainNet(build("resnet18", (3, 32, 32), CLASSES, 0))
+        self.net.module.train()
+        self.method = kind(weighting)
+        weighting.begin(self.method, self.net, 0)
+        weighting.begin_epoch(task=1, epoch=epoch, epochs=50)
+        random = torch.Generator().manual_seed(0)
+        image = lambda: torch.randn(B, 3, 32, 32, generator=random)
+        batch = lambda: Batch(image(), torch.randint(CLASSES, (B,), generator=random), torch.randn(B, CLASSES, generator=random))
+        self.new, *memory = (batch() for _ in range(1 + len(weighting.pools(self.method.draws))))
+        self.replay, self.spare = tuple(memory[: self.method.draws]), tuple(memory[self.method.draws :])
+        self.memory = Memory(B, self.new.x, CLASSES if self.method.records else 0)
+
+    def step(self, due: bool) -> None:
+        rows = torch.arange(B)
+        train_step(self.method, Step(0 if due else 1, self.net, SGD(1e-4), self.memory, self.new.x, self.new.y, rows, self.new, self.replay, self.spare))
+
+
+def variants(base) -> dict[str, tuple]:
+    """Name: how to make it, and whether the step is one that updates the RRN."""
+    relation = lambda **settings: Relation(interval=INTERVAL, **settings)
+    return {
+        "baseline": (lambda: Variant(base, Fixed(), 0), False),
+        "relational, no update": (lambda: Variant(base, relation(), 40), False),
+        "update, past warm-up": (lambda: Variant(base, relation(), 40), True),
+        "update, in warm-up": (lambda: Variant(base, relation(), 10), True),
+        "update, fresh order": (lambda: Variant(base, relation(order="fresh"), 40), True),
+        "update, double backward": (lambda: Variant(base, relation(hypergradient="double-backward"), 40), True),
+        "update in warm-up, double backward": (lambda: Variant(base, relation(hypergradient="double-backward"), 10), True),
+    }
+
+
+def peak(base: str, name: str) -> float:
+    """MiB above the start, in a fresh process."""
+    code = f"import relation_cost; relation_cost.measure({base!r}, {name!r})"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    return float(out.stdout)
+
+
+def measure(base: str, name: str) -> None:
+    make, due = variants(BASES[base])[name]
+    variant = make()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(3):
+        variant.step(due)
+    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--base", nargs="+", default=["ER"], choices=BASES)
+    arguments = parser.parse_args()
+    record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
+    for base in arguments.base:
+        made = {name: (make(), due) for name, (make, due) in variants(BASES[base]).items()}
+        times = {name: [] for name in made}
+        for _ in range(arguments.rounds + 1):
+            for name, (variant, due) in made.items():
+                start = time.perf_counter()
+                variant.step(due)
+                times[name].append(1e3 * (time.perf_counter() - start))
+        milliseconds = {name: statistics.median(values[1:]) for name, values in times.items()}
+        megabytes = {name: peak(base, name) for name in made}
+        for name in made:
+            print(f"{base:6} {name:36} {milliseconds[name]:8.1f} ms {megabytes[name]:8.0f} MiB")
+        plain, idle = milliseconds["baseline"], milliseconds["relational, no update"]
+        warm, relation = milliseconds["update, in warm-up"], milliseconds["update, past warm-up"]
+        average = ((plain * (INTERVAL - 1) + warm) + (idle * (INTERVAL - 1) + relation)) / (2 * INTERVAL)
+        ratios = {
+            "update / double backward, time": relation / milliseconds["update, double backward"],
+            "update / double backward, memory": megabytes["update, past warm-up"] / megabytes["update, double backward"],
+            "warm-up update / double backward, time": warm / milliseconds["update in warm-up, double backward"],
+            "average relational step / baseline step": average / plain,
+        }
+        for name, value in ratios.items():
+            print(f"{base:6} {name:42} {value:.2f}")
+        record[base] = {"milliseconds": milliseconds, "peak_mib": megabytes, "ratios": ratios}
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump(record, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
