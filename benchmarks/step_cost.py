@@ -36,7 +36,7 @@ def bare(x, y, network):
     optimiser = torch.optim.SGD(network.parameters(), lr=LR)
     network.train()
     for plan in plans(len(x)):
-        for order, draw, slots in zip(plan.order, plan.draws, plan.slots):
+        for order, draw, slots, _ in plan:
             new_x, new_y = x[order], y[order]
             old_x, old_y = memory_x[draw], memory_y[draw]
             loss = F.cross_entropy(network(new_x.float() / 16), new_y)

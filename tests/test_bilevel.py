@@ -133,9 +133,9 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
             pools = ["all"] * d * (2 if order == "printed" else 3)
             plan = plan_epoch(seed, t, epoch, samples=len(x), batch=size, pools=pools, capacity=memory, presented=presented)
             for k in range(len(plan)):
-                raw, labels = x[plan.order[k]], y[plan.order[k]]
+                raw, labels = x[plan[k].order], y[plan[k].order]
                 batches = []
-                for rows in plan.draws[k].split(size):
+                for rows in plan[k].draws.split(size):
                     drawn = [held.get(int(row), (torch.zeros_like(raw[0]), torch.tensor(-100), torch.zeros(stream.classes).double())) for row in rows]
                     images, targets, logits = (torch.stack(column) for column in zip(*drawn))
                     batches.append(Batch(prepare(images), targets, logits))
@@ -175,7 +175,7 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                 if later:
                     later()
                 for position in range(size):
-                    if (slot := int(plan.slots[k][position])) < memory:
+                    if (slot := int(plan[k].slots[position])) < memory:
                         held[slot] = (raw[position], labels[position], z[position].detach())
             presented += len(plan) * size
         met = met | set(task.classes)
@@ -239,7 +239,7 @@ def test_the_rrn_neither_learns_nor_rules_in_the_first_task_and_rules_only_after
 def test_interval_counts_main_net_steps_within_the_epoch(epochs, interval, updates):
     weighting = Relation(interval=interval, relation_from_task=1)
     weighting.begin_epoch(0, 0, epochs)
-    assert sum(weighting.due(type("", (), {"number": k})) for k in range(6)) == updates
+    assert sum(weighting.due(k) for k in range(6)) == updates
 
 
 def step_of(method, net, new, replay, spare=()) -> Step:

@@ -94,7 +94,7 @@ def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, si
         for epoch in range(epochs):
             plan = plan_epoch(seed, t, epoch, samples=len(x), batch=size, pools=["all"] * draws, capacity=memory if draws else 0, presented=presented)
             for k in range(len(plan)):
-                raw, labels = x[plan.order[k]], y[plan.order[k]]
+                raw, labels = x[plan[k].order], y[plan[k].order]
                 prepare = lambda images: (images.double() / 255 - 0.5) / 0.25
                 z = network(prepare(raw))
                 if name == "er-ace":
@@ -103,7 +103,7 @@ def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, si
                     loss = nn.functional.cross_entropy(z_new, labels) * weights[0]
                 else:
                     loss = nn.functional.cross_entropy(z, labels) * (weights[0] if weights else 1)
-                for number, rows in enumerate(plan.draws[k].split(size) if draws else ()):
+                for number, rows in enumerate(plan[k].draws.split(size) if draws else ()):
                     drawn = [held.get(int(row)) for row in rows]
                     if drawn[0] is None:
                         network(torch.zeros_like(prepare(raw)) - 2)  # BatchNorm sees the empty memory's black images
@@ -118,7 +118,7 @@ def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, si
                 loss.backward()
                 optimiser.step()
                 for position in range(size if draws else 0):
-                    if (slot := int(plan.slots[k][position])) < memory:
+                    if (slot := int(plan[k].slots[position])) < memory:
                         held[slot] = (raw[position], labels[position], z[position].detach())
             presented += len(plan) * size
     return network

@@ -103,9 +103,9 @@ def demo(out_dir: Out = Path("runs"), seeds: Annotated[int, typer.Option(help="R
     """See forgetting and its cure on Split-Digits: five tasks of two digits each, a memory of 20 images, in under a minute."""
     experiments = [Experiment.of(method, "digits", memory=20, epochs=10, seed=seed) for method in DEMO for seed in range(seeds)]
     documents = perform(experiments, Store(out_dir), device, None, fresh, quiet)
-    if as_json:
-        return print_json(documents)
     by_method = {method: [d for e, d in zip(experiments, documents) if e.method == method] for method in DEMO}
+    if as_json:
+        return print_json({method: several(runs) for method, runs in by_method.items()})
     out.print(tables.results(by_method, title=f"Split-Digits, memory 20, 10 epochs a task, {seeds} seeds, in %"))
     out.print("ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
               "Task-IL: among the task's two.", style="dim")  # fmt: skip
@@ -141,7 +141,7 @@ def run_command(
     experiments = [Experiment.of(**(placed | {"seed": s} | chosen)) for s in (range(seeds) if seeds else [seed])]
     documents = perform(experiments, Store(out_dir), device, data, fresh, quiet)
     if as_json:
-        return print_json(documents if seeds else documents[0])
+        return print_json(several(documents) if seeds else documents[0])
     if len(documents) == 1 and not quiet:
         out.print(tables.matrix(documents[0]["class_il"]["matrix"], "Class-IL accuracy on each task, in %"), crop=False)
     out.print(tables.settings(documents, title=f"{method} on {stream}, in %"))
@@ -291,9 +291,12 @@ def folders(experiments: Sequence[Experiment], store: Store) -> None:
         out.print(f"  {store.path(experiment)}", soft_wrap=True, highlight=False, markup=False)
 
 
-def print_json(documents: dict | list[dict]) -> None:
-    whole = documents if isinstance(documents, dict) else {"runs": documents, "summary": metrics.across(documents)}
-    print(json.dumps(whole, indent=1))
+def several(documents: Sequence[dict]) -> dict:
+    return {"runs": documents, "summary": metrics.across(documents)}
+
+
+def print_json(document: dict) -> None:
+    print(json.dumps(document, indent=1))
 
 
 @app.callback(invoke_without_command=True)

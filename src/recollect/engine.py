@@ -1,34 +1,22 @@
-"""One step of training, the same for every method."""
+"""One step of training, the same for every method, and an epoch of them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from recollect.capture import Body, Graphs
 from recollect.descent import SGD
 from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
-from recollect.plan import Plan
+from recollect.plan import Plan, Row
 from recollect.streams.pixels import Pixels
+from recollect.tape import Tape
 from recollect.terms import Batch
-
-
-class Tape:
-    """What is kept of every step of an epoch, read once at its end: nothing waits for a value inside it."""
-
-    def __init__(self):
-        self._kept: dict[str, list[Tensor]] = defaultdict(list)
-
-    def keep(self, **tensors: Tensor) -> None:
-        for name, tensor in tensors.items():
-            self._kept[name].append(tensor.detach())
-
-    def read(self) -> dict[str, Tensor]:
-        return {name: torch.stack(tensors) for name, tensors in self._kept.items()}
 
 
 @dataclass
@@ -62,26 +50,31 @@ def train_step(method: Method, step: Step) -> None:
     step.tape.keep(losses=terms.losses)
 
 
-def batches(plan: Plan, k: int, x: Tensor, y: Tensor, memory: Memory, pixels: Pixels, draws: int):
-    """Row k of the plan carried out: the new samples as they came, and all batches as the network sees them."""
-    order, rows = plan.order[k], plan.draws[k]
-    x, y = x[order], y[order]
-    view = None if plan.views is None else plan.views[k]
-    if not draws:
-        return x, y, [Batch(pixels(x, view), y)]
-    seen = pixels(torch.cat([x, memory.x[rows]]), view).split(len(x))
-    labels = memory.y[rows].split(len(x))
-    recorded = memory.recorded[rows].split(len(x)) if memory.recorded is not None else [None] * draws
-    return x, y, [Batch(seen[0], y), *map(Batch, seen[1:], labels, recorded)]
+def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, pixels: Pixels, data: tuple[Tensor, Tensor]) -> Body:
+    """A task's training step as a function of a row of the plan: gather, augment, train."""
+    images, labels = data
+    draws = method.draws
+
+    def body(number: int, row: Row, tape: Tape) -> None:
+        x, y = images[row.order], labels[row.order]
+        if row.draws is None:
+            batches = [Batch(pixels(x, row.views), y)]
+        else:
+            seen = pixels(torch.cat([x, memory.x[row.draws]]), row.views).split(len(x))
+            targets = memory.y[row.draws].split(len(x))
+            recorded = memory.recorded[row.draws].split(len(x)) if memory.recorded is not None else [None] * len(targets)
+            batches = [Batch(seen[0], y), *map(Batch, seen[1:], targets, recorded)]
+        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, batches[0], tuple(batches[1 : 1 + draws]), tuple(batches[1 + draws :]), tape))
+
+    return body
 
 
-def train_epoch(method: Method, net: MainNet, sgd: SGD, memory: Memory, pixels: Pixels, data: tuple[Tensor, Tensor], plan: Plan) -> Tape:
-    """All steps of a plan."""
+def train_epoch(body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None) -> dict[str, Tensor]:
+    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart."""
     tape = Tape()
-    draws = len(method.weighting.pools(method.draws))
-    for k in range(len(plan)):
-        x, y, (new, *replay) = batches(plan, k, *data, memory, pixels, draws)
-        slots = plan.slots[k] if plan.slots else None
-        step = Step(k, net, sgd, memory, x, y, slots, new, tuple(replay[:method.draws]), tuple(replay[method.draws:]), tape)
-        train_step(method, step)
-    return tape
+    for number, row in enumerate(plan):
+        if graphs is None:
+            body(number, row, tape)
+        else:
+            graphs.step(variant(number), number, row, tape)
+    return tape.read()

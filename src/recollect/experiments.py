@@ -18,6 +18,7 @@ from recollect.networks import NETWORKS
 from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.terms import Fixed, Weighting
 
+PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two on a GPU only
 FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
 
 
@@ -57,7 +58,8 @@ RECIPES: dict[str, Recipe] = {name: Recipe(method) for name, method in METHODS.i
 # Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The CIFAR-10 rows are the
 # published settings, the rest are ours.
 DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
-    ("*", "*", 0, dict(memory=200, epochs=5, batch=32, lr=0.03, momentum=0.0, weight_decay=0.0, forward="separate")),
+    ("*", "*", 0, dict(memory=200, epochs=5, batch=32, lr=0.03, momentum=0.0, weight_decay=0.0, forward="separate",
+                     precision="float32")),
     ("*", "digits", 0, dict(memory=100, batch=10, lr=0.1)),
     ("*", "*mnist", 0, dict(epochs=1)),
     ("*", "cifar*", 0, dict(epochs=50)),
@@ -109,6 +111,7 @@ class Experiment:
     momentum: float
     weight_decay: float
     forward: str
+    precision: str
     options: tuple[tuple[str, Any], ...] = ()  # of the method and its weighting
 
     @classmethod
@@ -141,6 +144,8 @@ class Experiment:
                 raise BadInput(f"{key} {settings[key]} must not be negative")
         if settings["forward"] not in ("separate", "joint"):
             raise BadInput(f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+        if settings["precision"] not in PRECISIONS:
+            raise unknown("precision", settings["precision"], PRECISIONS)
         if settings["tasks"] is not None and settings["tasks"] < 1:
             raise BadInput(f"tasks {settings['tasks']} must be at least 1")
         if known and settings["tasks"] is None and settings["classes"] is None:

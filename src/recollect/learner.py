@@ -9,14 +9,16 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from recollect.capture import Graphs
 from recollect.descent import SGD
-from recollect.engine import train_epoch
+from recollect.engine import steps_of, train_epoch
 from recollect.errors import BadInput, RecollectError
 from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
 from recollect.metrics import Accuracies, accuracy
 from recollect.plan import plan_epoch
+from recollect.seeding import seeded
 from recollect.streams import Pixels, Stream, Task
 
 EVALUATION_BATCH = 500
@@ -31,7 +33,8 @@ class Learner:
 
     def __init__(self, method: Method, network: nn.Module, *, classes: int, pixels: Pixels | None = None, memory: int = 200,
                  epochs: int = 1, batch: int = 32, lr: float = 0.03, momentum: float = 0.0, weight_decay: float = 0.0,
-                 forward: str = "separate", seed: int = 0, device: str = "cpu", dtype: torch.dtype = torch.float32):  # fmt: skip
+                 forward: str = "separate", precision: str = "float32", capture: bool = True, seed: int = 0, device: str = "cpu",
+                 dtype: torch.dtype = torch.float32):  # fmt: skip
         if forward not in ("separate", "joint"):
             raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
         for name, value in {"epochs": epochs, "batch": batch, "lr": lr, **({"memory": memory} if method.draws else {})}.items():
@@ -39,7 +42,8 @@ class Learner:
                 raise BadInput(f"{name} {value} must be greater than 0")
         self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
         self.device, self.capacity = torch.device(device), memory if method.draws else 0
-        self.net = MainNet(network, self.device, dtype, forward)
+        self.net = MainNet(network, self.device, dtype, forward, precision)
+        self.capture = capture and self.device.type == "cuda"
         self.pixels = (pixels or Pixels()).to(self.device, dtype)
         self.sgd = SGD(lr, momentum, weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
@@ -55,15 +59,16 @@ class Learner:
             self.memory = Memory(self.capacity, x, self.classes if self.method.records else 0, self.net.theta.dtype)
         pools = self.method.weighting.pools(self.method.draws)
         self.method.begin_task(self, task)
+        body = steps_of(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y))
+        graphs = Graphs(body) if self.capture else None
         for epoch in range(self.epochs):
             start = time.perf_counter()
             plan = plan_epoch(self.seed, self.tasks, epoch, samples=len(x), batch=self.batch, pools=pools, capacity=self.capacity,
                               presented=self.memory.presented, pad=self.pixels.pad, flip=self.pixels.flip, device=self.device)  # fmt: skip
             self.method.weighting.begin_epoch(self.tasks, epoch, self.epochs)
             self.net.module.train()
-            with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-                torch.manual_seed(hash((self.seed, self.tasks, epoch)))  # for dropout and the like in the network
-                tape = train_epoch(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y), plan).read()
+            with seeded(self.seed, self.tasks, epoch, device=self.device):  # for dropout and the like in the network
+                tape = train_epoch(body, plan, self.method.weighting.variant, graphs)
             self.memory.presented += len(plan) * self.batch
             losses = tape["losses"].mean(dim=(0, 1)).tolist()
             if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
@@ -79,8 +84,11 @@ class Learner:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The network's answer to images as stored, [N, classes]."""
-        network = self.net.rest().eval()
-        return torch.cat([network(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+        self.net.module.eval()
+        network = self.net.at(self.net.theta)
+        answers = [network(self.pixels(part.to(self.device)))[0] for part in x.split(EVALUATION_BATCH)]
+        self.net.rest()
+        return torch.cat(answers)
 
     def predict(self, x: Tensor) -> Tensor:
         """The most likely class of each image."""

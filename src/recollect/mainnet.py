@@ -15,18 +15,22 @@ from recollect.errors import BadInput
 class Slots:
     """The places in a module that hold some of its tensors, and their layout in one vector."""
 
-    def __init__(self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype):
+    def __init__(self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype, channels_last: bool = False):
         tensors: dict[int, Tensor] = {}  # tied tensors are stored once
         for home, name in places:
             tensors.setdefault(id(home[name]), home[name])
         index = {key: position for position, key in enumerate(tensors)}
         self.homes = [(home, name, index[id(home[name])]) for home, name in places]
-        self.shapes = [tensor.shape for tensor in tensors.values()]
-        self.sizes = [tensor.numel() for tensor in tensors.values()]
-        self.vector = torch.cat([tensor.detach().reshape(-1).to(device, dtype) for tensor in tensors.values()])
+        # Convolution weights lie channels last on a GPU, whose kernels want them so: [O, I, H, W] stored as [O, H, W, I].
+        stored = [tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach() for tensor in tensors.values()]
+        self.shapes = [tensor.shape for tensor in stored]
+        self.orders = [(0, 3, 1, 2) if channels_last and tensor.ndim == 4 else None for tensor in stored]
+        self.sizes = [tensor.numel() for tensor in stored]
+        self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
 
     def views(self, vector: Tensor) -> list[Tensor]:
-        return [piece.view(shape) for piece, shape in zip(vector.split(self.sizes), self.shapes)]
+        pieces = [piece.view(shape) for piece, shape in zip(vector.split(self.sizes), self.shapes)]
+        return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
     def bind(self, tensors: list[Tensor]) -> None:
         for home, name, position in self.homes:
@@ -36,8 +40,11 @@ class Slots:
 class MainNet:
     """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
 
-    def __init__(self, module: nn.Module, device: str | torch.device = "cpu", dtype=torch.float32, forward="separate"):
+    def __init__(self, module: nn.Module, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, forward: str = "separate",
+                 precision: str = "float32"):  # fmt: skip
         device = torch.device(device)
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
+        self.low = precision == "bfloat16"
         self.module = module.to(device, dtype)
         self.forward = {"separate": self._separate, "joint": self._joint}[forward]
         modules = list(module.modules())
@@ -45,7 +52,7 @@ class MainNet:
                      if p is not None and p.requires_grad]  # fmt: skip
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
-        self._parameters = Slots(trainable, device, dtype)
+        self._parameters = Slots(trainable, device, dtype, channels_last=device.type == "cuda")
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
@@ -58,7 +65,11 @@ class MainNet:
 
     def at(self, theta: Tensor, virtual: bool = False):
         """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
-        self._bind(self._parameters.views(theta))
+        views = self._parameters.views(theta)
+        if self.low:  # matrices in bfloat16, all of θ rounded at once; vectors (biases, BatchNorm's) stay as they are
+            rounded = self._parameters.views(theta.to(torch.bfloat16))
+            views = [low if view.ndim > 1 else view for view, low in zip(views, rounded)]
+        self._bind(views)
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
@@ -86,8 +97,10 @@ class MainNet:
 
     def _separate(self, *batches: Tensor) -> list[Tensor]:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
-        return [self.module(x) for x in batches]
+        with self.autocast:
+            return [self.module(x).to(self.theta.dtype) for x in batches]
 
     def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """One pass over all batches, which then share their statistics."""
-        return self.module(torch.cat(batches)).split([len(x) for x in batches])
+        with self.autocast:
+            return self.module(torch.cat(batches)).to(self.theta.dtype).split([len(x) for x in batches])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recollect.errors import unknown
+from recollect.seeding import GENERATOR, seeded
 
 
 class MLP(nn.Module):
@@ -88,6 +88,5 @@ def build(name: str, shape: tuple[int, int, int], classes: int, seed: int) -> nn
     """A fresh network with torch's default initialisation, drawn on the CPU from the seed alone."""
     if name not in NETWORKS:
         raise unknown("network", name, NETWORKS)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with GENERATOR, seeded(seed):
         return NETWORKS[name](shape, classes)

@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
-class Plan:
-    """One epoch, row by row. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
+class Row(NamedTuple):
+    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
 
-    order: list[Tensor]  # S × [B] rows of the training set
-    draws: list[Tensor]  # S × [D * B] rows of the memory
-    slots: list[Tensor]  # S × [B] rows of the memory to write; M, the spare row, for the rejected
-    views: list[Tensor] | None  # S × [(1 + D) * B, 3]
+    order: Tensor  # [B] rows of the training set
+    draws: Tensor | None  # [D * B] rows of the memory
+    slots: Tensor | None  # [B] rows of the memory to write; M, the spare row, for the rejected
+    views: Tensor | None  # [(1 + D) * B, 3]
 
-    def __len__(self) -> int:
-        return len(self.order)
+
+Plan = list[Row]
 
 
 def steps_an_epoch(samples: int, batch: int) -> int:
@@ -39,7 +38,7 @@ def plan_epoch(seed: int, task: int, epoch: int, *, samples: int, batch: int, po
     """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order."""
     streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
     steps = steps_an_epoch(samples, batch)
-    rows = lambda array: list(torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0))
+    rows = lambda array: [None] * steps if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0)
     # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
     order = np.resize(streams[0].permutation(samples), (steps, batch))
     before = presented + batch * np.arange(steps)  # samples offered to the memory before each step
@@ -48,12 +47,9 @@ def plan_epoch(seed: int, task: int, epoch: int, *, samples: int, batch: int, po
         shape = (steps, (1 + len(pools)) * batch)
         views = np.stack([streams[1].integers(0, 2 * pad + 1, shape), streams[1].integers(0, 2 * pad + 1, shape),
                           streams[1].integers(0, 1 + flip, shape)], axis=-1)  # fmt: skip
-    return Plan(
-        order=rows(order),
-        draws=rows(draw(streams[2], np.minimum(before, capacity), pools, batch)),
-        slots=rows(reservoir(streams[3], before[0], capacity, steps, batch)) if capacity else [],
-        views=None if views is None else rows(views),
-    )
+    draws = draw(streams[2], np.minimum(before, capacity), pools, batch) if pools else None
+    slots = reservoir(streams[3], presented, capacity, steps, batch) if capacity else None
+    return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
 
 
 # A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
@@ -67,8 +63,7 @@ POOLS: dict[str, tuple[Callable, Callable]] = {
 
 def draw(rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int) -> np.ndarray:
     """For each step and pool, B of its rows among the first `filled`, without replacement, in random order: [S, D * B]."""
-    drawn = [POOLS[pool][1](choose(rng, POOLS[pool][0](filled), batch)) for pool in pools]
-    return np.concatenate(drawn, axis=1) if drawn else np.empty((len(filled), 0), dtype=np.int64)
+    return np.concatenate([POOLS[pool][1](choose(rng, POOLS[pool][0](filled), batch)) for pool in pools], axis=1)
 
 
 def choose(rng: np.random.Generator, counts: np.ndarray, batch: int) -> np.ndarray:

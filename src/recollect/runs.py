@@ -61,37 +61,62 @@ def perform(experiment: Experiment, store: Store, *, device: str = "auto", data:
 
 def fit(experiment: Experiment, *, stream: Stream | None = None, device: str = "auto", network: nn.Module | None = None, data: Path | None = None,
         report: Report = lambda record: None, keep: Callable[[str, dict], None] = lambda name, tensors: None) -> dict:  # fmt: skip
-    """Learn the stream and measure: the run itself."""
-    start = time.perf_counter()
+    """Learn the stream and measure."""
     device = choose(device)
-    stream = (stream or load(experiment, data)).to(device)
-    method = experiment.build()
-    name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
-    network = network or networks.build(name, stream.shape, stream.classes, experiment.seed)
-    learner = Learner(method, network, classes=stream.classes, pixels=stream.pixels, memory=experiment.memory, epochs=experiment.epochs,
-                      batch=experiment.batch, lr=experiment.lr, momentum=experiment.momentum, weight_decay=experiment.weight_decay,
-                      forward=experiment.forward, seed=experiment.seed, device=device)  # fmt: skip
-    with threads_for(learner):
-        untrained, rows = learner.evaluate(stream), []
-        tasks = [stream.merged()] if method.merges else stream.tasks
-        for number, task in enumerate(tasks):
-            learner.update(task, report)
-            if review := method.weighting.review(learner, tasks[:number], task):
-                report({"event": "review", "task": number, **review})
-            rows.append(learner.evaluate(stream))
-            report({"event": "task", "task": number, **rows[-1]._asdict()})
-        if state := method.weighting.state():
-            keep("weighting", state)
-        measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
-        seconds = round(time.perf_counter() - start, 3)
-        return {"experiment": experiment.document(), **measured, "seconds": seconds, "classes": list(stream.names), "provenance": provenance(device)}
+    return Run(experiment, stream or load(experiment, data), device, network)(report, keep)
+
+
+class Run:
+    """An experiment made ready; call it to learn the stream and measure. The result is the run's document."""
+
+    def __init__(self, experiment: Experiment, stream: Stream, device: str, network: nn.Module | None = None):
+        if device == "cpu" and experiment.precision != "float32":
+            raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
+        self.experiment, self.stream, self.device = experiment, resident(stream, device), device
+        name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
+        network = network or networks.build(name, stream.shape, stream.classes, experiment.seed)
+        settings = {key: getattr(experiment, key) for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")}
+        self.learner = Learner(experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings)
+
+    def __call__(self, report: Report, keep: Callable[[str, dict], None]) -> dict:
+        start, learner, method = time.perf_counter(), self.learner, self.learner.method
+        with arithmetic(learner, self.experiment.precision):
+            untrained, rows = learner.evaluate(self.stream), []
+            tasks = [self.stream.merged()] if method.merges else self.stream.tasks
+            for number, task in enumerate(tasks):
+                learner.update(task, report)
+                if review := method.weighting.review(learner, tasks[:number], task):
+                    report({"event": "review", "task": number, **review})
+                rows.append(learner.evaluate(self.stream))
+                report({"event": "task", "task": number, **rows[-1]._asdict()})
+            if state := method.weighting.state():
+                keep("weighting", state)
+            measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
+            return {"experiment": self.experiment.document(), **measured, "seconds": round(time.perf_counter() - start, 3),
+                    "classes": list(self.stream.names), "provenance": provenance(self.device)}  # fmt: skip
+
+
+@functools.lru_cache(maxsize=2)
+def resident(stream: Stream, device: str) -> Stream:
+    """The stream on the device, once for all runs that share it."""
+    stream = stream.to(device)
+    if device == "cuda":
+        torch.cuda.synchronize()  # runs on streams of their own may start reading
+    return stream
 
 
 @contextlib.contextmanager
-def threads_for(learner: Learner) -> Iterator[None]:
-    """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them."""
+def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
+    """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
+    On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord."""
+    if learner.device.type == "cuda":
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "float32"
+        torch.backends.cudnn.benchmark = True
+        with torch.cuda.stream(torch.cuda.Stream()):
+            yield
+        return
     before = torch.get_num_threads()
-    if learner.device.type == "cpu" and learner.net.theta.numel() < SMALL:
+    if learner.net.theta.numel() < SMALL:
         torch.set_num_threads(1)
     try:
         yield

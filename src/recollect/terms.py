@@ -86,6 +86,10 @@ class Weighting:
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         """`task` and `epoch` count from 0."""
 
+    def variant(self, number: int) -> object:
+        """What tells step `number` of this epoch from steps that do other operations; captured steps are kept apart by it."""
+        return None
+
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends."""
         return terms.losses.sum(dim=1).mean()

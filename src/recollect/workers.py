@@ -1,4 +1,4 @@
-"""Several experiments at once: worker processes on the CPU's cores, one run each at a time."""
+"""Several experiments at once: worker processes on the CPU's cores, or threads with a stream each on one GPU."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -23,9 +23,9 @@ Report = Callable[[Experiment, dict], None]
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 
 
-def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str = "auto", data: Path | None = None, fresh: bool = False,
+def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str = "auto", data: Path | None = None, fresh: bool = False, pack: int = 5,
                 report: Report = lambda experiment, record: None) -> list[dict]:  # fmt: skip
-    """The result of each experiment, in order; those that are there already are read and not run."""
+    """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU."""
     todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
     settings = dict(device=runs.choose(device), data=data, fresh=True)
     workers = min(len(todo), os.cpu_count() or 1) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
@@ -33,6 +33,8 @@ def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str 
         for experiment in {e.stream: e for e in todo}.values():
             runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
         _spread(todo, store, settings, workers, report)
+    elif settings["device"] == "cuda" and min(pack, len(todo)) > 1:
+        _pack(todo, store, settings, pack, report)
     else:
         for experiment in todo:
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
@@ -66,6 +68,36 @@ def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: i
     finally:
         pool.shutdown(cancel_futures=True)
     _pass_on(records, todo, report)
+
+
+class _Stopped(Exception):
+    """Unwinds a thread whose work is no longer wanted."""
+
+
+def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, report: Report) -> None:
+    """One run does not fill a large GPU: several replay their steps on streams of their own, a thread each."""
+    stop = threading.Event()
+
+    def work(experiment: Experiment) -> None:
+        def tell(record: dict) -> None:
+            if stop.is_set():
+                raise _Stopped
+            report(experiment, record)
+
+        tell({"event": "begin"})
+        runs.perform(experiment, store, report=tell, **settings)
+        report(experiment, DONE)
+
+    pool = ThreadPoolExecutor(pack)
+    try:
+        running = {pool.submit(work, experiment) for experiment in todo}
+        while running:
+            finished, running = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
+            for future in finished:
+                future.result()
+    finally:
+        stop.set()
+        pool.shutdown(cancel_futures=True)
 
 
 def _pass_on(records, todo: Sequence[Experiment], report: Report) -> None:

@@ -16,6 +16,7 @@ from recollect.mainnet import MainNet
 from recollect.relation import seeing
 from recollect.relation.bilevel import HYPERGRADIENTS
 from recollect.relation.net import RelationReplayNet
+from recollect.seeding import GENERATOR, seeded
 from recollect.terms import Terms, Weighting, preset, weighed
 
 ORDERS = ("printed", "fresh")
@@ -42,6 +43,9 @@ class Phased(Weighting):
         warmup = epochs // 2 if self.warmup is None else self.warmup
         self.active = task + 1 >= self.relation_from_task
         self.warm = self.active and epoch >= warmup
+
+    def variant(self, number: int) -> object:
+        return self.active, self.warm
 
 
 class Consolidate(Phased):
@@ -72,8 +76,7 @@ class Relational(Phased):
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with GENERATOR, seeded(seed):
             self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
         self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
         self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
@@ -82,9 +85,12 @@ class Relational(Phased):
         super().begin_epoch(task, epoch, epochs)
         self.every = max(1, epochs // 10) if self.interval is None else self.interval
 
-    def due(self, step) -> bool:
-        """Is it the RRN's turn to learn?"""
-        return self.active and step.number % self.every == 0
+    def due(self, number: int) -> bool:
+        """Is it the RRN's turn to learn, at this step of the epoch?"""
+        return self.active and number % self.every == 0
+
+    def variant(self, number: int) -> object:
+        return self.active, self.warm, self.due(number)
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
@@ -133,19 +139,19 @@ class Relation(Relational):
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
-        if self.order == "fresh" and self.due(step):
+        if self.order == "fresh" and self.due(step.number):
             self._learn_first(method, step)
-        if not self.warm and not (self.order == "printed" and self.due(step)):
+        if not self.warm and not (self.order == "printed" and self.due(step.number)):
             return weighed(terms.losses, self.preset)
         weights = self.weigh(terms)
-        if self.order == "printed" and self.due(step):
+        if self.order == "printed" and self.due(step.number):
             self.in_hand = weights, None if self.warm else self._aside(method, step, terms, weights)
         if self.warm:
             step.tape.keep(weights=weights, weight_labels=terms.labels)
         return weighed(terms.losses, weights.detach() if self.warm else self.preset)
 
     def learn(self, method, step, terms: Terms, direction: Tensor) -> None:
-        if self.order == "printed" and self.due(step):
+        if self.order == "printed" and self.due(step.number):
             weights, aside = self.in_hand
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
             self._learn(method, step, terms, weights, step.replay, step.spare, stepped)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -183,37 +184,40 @@ def read(folder: Path) -> Explanation:
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a run's folder: no folder is there")
     result = read_result(folder)
-    damaged = lambda file: BadInput(f"{folder / file} is damaged; run the experiment again with --fresh")
-    try:
-        settings, tasks = result["experiment"], len(result["class_il"]["matrix"])
-        about = {"run": folder.resolve().name, "method": settings["method"], "stream": settings["stream"]}
-        numbers = {key: settings[key] for key in ("memory", "epochs", "seed")}
-        about |= {"settings": numbers, "accuracy": float(result["class_il"]["acc"]), "classes": tuple(map(_printable, result.get("classes", ())))}
+    with _blaming(folder / "result.json"):
+        settings, measured = result["experiment"], result["class_il"]
+        method, stream = _printable(settings["method"]), _printable(settings["stream"])
+        numbers = {key: int(settings[key]) for key in ("memory", "epochs", "seed")}
+        tasks, accuracy = len(measured["matrix"]), float(measured["acc"])
+        classes = tuple(map(_printable, result.get("classes", ())))
         preset = tuple(map(float, settings["options"].get("weights", ())))
-    except (KeyError, TypeError, AttributeError, ValueError):
-        raise damaged("result.json") from None
-    try:
+    with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
         epochs = [record for record in records if record["event"] == "epoch"]
         reviews = {record["task"]: record for record in records if record["event"] == "review"}
         if len(epochs) != tasks * numbers["epochs"]:
-            raise damaged("metrics.jsonl")
+            raise ValueError("records are missing")
         if not any("phase" in epoch for epoch in epochs):
-            raise BadInput(f"{folder.name} is a run of {settings['method']}, whose weights are not learned; only relational methods have weights to explain (recollect run rer)")
+            raise BadInput(f"{folder.name} is a run of {method}, whose weights are not learned; only relational methods have weights to explain (recollect run rer)")
         terms = tuple(epochs[0]["loss"])
-        parts = {
-            "epochs": tuple(map(_epoch, epochs)),
-            "tasks": tuple(_task(number, [epoch for epoch in epochs if epoch["task"] == number], reviews.get(number, {})) for number in range(tasks)),
-            "terms": terms,
-            "preset": preset or (1.0,) * len(terms),
-        }
+        known = tuple(map(_epoch, epochs))
+        learned = tuple(_task(number, [epoch for epoch in epochs if epoch["task"] == number], reviews.get(number, {})) for number in range(tasks))
         surface = _surface(folder, epochs, terms)
-        return Explanation(**{key: _printable(value) if isinstance(value, str) else value for key, value in about.items()}, **parts,
-                           surface=surface, notes=tuple(_notes(parts["epochs"], tasks, surface)))  # fmt: skip
+        found = Explanation(_printable(folder.resolve().name), method, stream, numbers, accuracy, terms, classes, preset or (1.0,) * len(terms),
+                            known, learned, surface, tuple(_notes(known, tasks, surface)))  # fmt: skip
+        found.lines  # worked out now, so that a weight that is not there shows here
+    return found
+
+
+@contextlib.contextmanager
+def _blaming(file: Path) -> Iterator[None]:
+    """Whatever does not add up inside is the fault of this file."""
+    try:
+        yield
     except BadInput:
         raise
-    except (OSError, KeyError, TypeError, AttributeError, IndexError, ValueError):
-        raise damaged("metrics.jsonl") from None
+    except (OSError, SafetensorError, KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError):
+        raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
 
 
 def _epoch(record: dict) -> Epoch:
@@ -235,7 +239,7 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
             by_class.setdefault(int(label), {})[term] = _spread(record)
     asleep = all(epoch["phase"] == "preset" for epoch in epochs)
     found = review.get("similarity")
-    similarity = found and Similarity(tuple(found["classes"]), tuple(found["new"]), tuple(map(tuple, found["G"])))
+    similarity = found and Similarity(tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"]))
     return Task(number, {label: by_class[label] for label in sorted(by_class) if label >= 0}, "weights" not in last,
                 {} if asleep else review.get("validation", {}).get("weights", {}), review.get("validation", {}).get("old", ""), similarity)  # fmt: skip
 
@@ -262,14 +266,12 @@ def _surface(folder: Path, epochs: list[dict], terms: tuple[str, ...]) -> Surfac
 def net(folder: Path) -> RelationReplayNet:
     """The Relation Replay Net as the run left it."""
     file = Path(folder) / "weighting.safetensors"
-    try:
+    with _blaming(file):
         state = {name.removeprefix("rrn."): tensor.float() for name, tensor in load_file(file).items()}
         hidden, terms = state["losses.weight"].shape
         found = RelationReplayNet(terms, hidden)
         found.load_state_dict(state)
-        return found
-    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
-        raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
+    return found
 
 
 def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iterator[str]:
@@ -296,6 +298,7 @@ RESPONSE = "What the Relation Replay Net, as it is at the end, answers to a pair
 SIMILARITY = "Mean inner product of an old class's (row) and a new class's (column) gradients: below 0, learning the new class disturbs the old one."
 BY_CLASS = "Mean weights of each class's samples in the last epoch of each task; a class has no weight as new once its task is over."
 VALIDATION = "Average weights over samples not trained on, pairs of a new and an old task's, at the end of each task."
+RECORDED = " Old samples are the memory's here: it alone has recorded logits."
 
 
 def decimals(size: float, least: int = 0, most: int = 6) -> int:
@@ -344,8 +347,8 @@ def disturbance(e: Explanation, s: Similarity) -> str:
     return f"{e.name(new)} disturbs {e.name(old)} most ({signed(g, decimals(s.scale))})."
 
 
-def origin(e: Explanation) -> str:
-    return "Old samples are the memory's, which alone have recorded logits." if any(task.validation and task.old == "memory" for task in e.tasks) else ""
+def validation(e: Explanation) -> str:
+    return VALIDATION + (RECORDED if any(task.validation and task.old == "memory" for task in e.tasks) else "")
 
 
 # In the terminal ------------------------------------------------------------------------------------------------------
@@ -353,7 +356,7 @@ def origin(e: Explanation) -> str:
 INKS = ("color(166)", "color(33)", "color(134)", "color(64)")  # of terms, legible on light and dark
 HARM, HELP = "color(162)", "color(30)"
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
-SHADES = " ░▒▓█"
+SHADES = "·░▒▓█"
 STRIP = {"preset": "·", "warm-up": "╌", "relation": "━"}
 
 
@@ -378,23 +381,19 @@ def show(folder: Path, console: Console) -> None:
     if any(task.similarity for task in e.tasks):
         title("Which classes disturb which")
         say(SIMILARITY)
-        _side_by_side(console, width, [_harm_table(e, task, width) for task in e.tasks if task.similarity])
+        console.print(Columns([_harm_table(e, task, width) for task in e.tasks if task.similarity], padding=(0, 3)), width=width)
     if any(task.by_class for task in e.tasks):
         title("Weights by class")
         say(BY_CLASS)
-        _side_by_side(console, width, [_class_table(e, task) for task in e.tasks if task.by_class])
+        console.print(Columns([_class_table(e, task) for task in e.tasks if task.by_class], padding=(0, 3)), width=width)
     if any(task.validation for task in e.tasks):
         title("Weights on validation samples")
-        say(f"{VALIDATION} {origin(e)}")
+        say(validation(e))
         table = tables.plain("after task", *e.terms, numbers=True)
         for task in e.tasks:
             if task.validation:
                 table.add_row(str(task.number + 1), *(Text(f"{task.validation[term]:.4f}", style=INKS[e.colour(term)]) for term in e.terms))
         console.print(table)
-
-
-def _side_by_side(console: Console, width: int, shown: list[Table]) -> None:
-    console.print(Columns(shown, padding=(0, 3)), width=width)
 
 
 def _plot(e: Explanation, width: int, height: int = 11) -> Text:
@@ -407,12 +406,12 @@ def _plot(e: Explanation, width: int, height: int = 11) -> Text:
         ink = INKS[e.colour(run.term)] if run.kind == "learned" else f"dim {INKS[e.colour(run.term)]}"
         middles = [run.start + i + 0.5 for i in range(len(run.values))]
         first, stop = (2 * round(columns * epoch / total) for epoch in (run.start, run.start + len(run.values)))
-        before = None
+        before = place(run.values[0].mean)
         for column in range(first, stop):
             mean, low, high = (np.interp((column + 0.5) / (2 * columns) * total, middles, side) for side in zip(*run.values))
             at = place(mean)
             if run.kind != "proposed" or column % 4 < 2:
-                for dot in range(min(at, before or at), max(at, before or at) + 1) if run.kind == "learned" else (at,):
+                for dot in range(min(at, before), max(at, before) + 1) if run.kind == "learned" else (at,):
                     bits, _ = cells.get((dot // 4, column // 2), (0, ""))
                     cells[dot // 4, column // 2] = bits | BRAILLE[dot % 4][column % 2], ink
             before = at
@@ -465,7 +464,7 @@ def _map(e: Explanation, term: str) -> Text:
             text.append("◆" if (row, column) == here else shade, "bold" if (row, column) == here else ink)
         text.append("\n")
     text.append(f"{margin}└{'─' * CELLS}\n{margin} 0{f'loss of {s.x}':^{CELLS - 1 - len(top)}}{top}\n", "dim")
-    return text.append(f"{margin} ░ {low:.{places}f}\n{margin} █ {high:.{places}f}\n", ink)
+    return text.append(f"{margin} · {low:.{places}f}\n{margin} █ {high:.{places}f}\n", ink)
 
 
 def _harm_table(e: Explanation, task: Task, width: int) -> Table:
@@ -533,7 +532,7 @@ def page(folder: Path) -> str:
     if any(task.validation for task in e.tasks):
         rows = [[str(task.number + 1), *(_bar(e, term, task.validation[term]) for term in e.terms)] for task in e.tasks if task.validation]
         parts += [tag("h2", "Weights on validation samples"),
-                  tag("figure", tag("div", _box("Weights on validation samples", _table(["after task", *_terms(e)], rows)), class_="row"), tag("figcaption", f"{VALIDATION} {origin(e)}"))]  # fmt: skip
+                  tag("figure", tag("div", _box("Weights on validation samples", _table(["after task", *_terms(e)], rows)), class_="row"), tag("figcaption", validation(e)))]  # fmt: skip
     head = (tag("meta", charset="utf-8"), tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
             tag("title", f"{heading(e)}: weights explained"), tag("style", Markup(svg.STYLE)))  # fmt: skip
@@ -570,7 +569,7 @@ def _harm_html(e: Explanation, task: Task) -> Markup:
     cell = lambda g, old, new: tag("td", signed(g, places), class_="harm" if g < 0 else "help", style=f"--a: {alpha(g):.2f}", title=f"{old} and {new}: {signed(g, places + 2)}")
     rows = [[e.name(c), *(cell(g, e.name(c), e.name(n)) for n, g in zip(s.new, row))] for c, row in zip(s.classes, s.G)]
     first_new = next((i for i, c in enumerate(s.classes) if c in s.new), -1)
-    caption = tag("caption", f"Task {task.number + 1}: learning {series(map(e.name, s.new)) if len(s.new) < 5 else f'{len(s.new)} classes'}", tag("small", disturbance(e, s)))
+    caption = tag("caption", f"Task {task.number + 1}: {', '.join(map(e.name, s.new)) if len(s.new) < 5 else f'{len(s.new)} new classes'}", tag("small", disturbance(e, s)))
     return _box(f"Similarities of task {task.number + 1}", _table(["class", *map(e.name, s.new)], rows, caption, first_new))
 
 

@@ -17,7 +17,7 @@ from recollect.streams.sources import SOURCES, read
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Task:
     """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
 
@@ -26,7 +26,7 @@ class Task:
     classes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stream:
     """Tasks in order. Labels are renumbered in the order classes appear, so task t has the t-th run of labels."""
 

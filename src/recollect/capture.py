@@ -1,0 +1,53 @@
+"""Steps as CUDA graphs: the whole step is recorded once and then replayed, one launch from the host instead of hundreds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from recollect.plan import Row
+from recollect.tape import Tape
+
+Body = Callable[[int, Row, Tape], None]
+ONE_AT_A_TIME = threading.Lock()  # runs side by side replay together, but record in turn
+
+
+class Graphs:
+    """The steps of one task. Steps of one variant are the same sequence of operations; each variant is a graph.
+
+    The first step of a variant runs as it is (libraries choose their kernels then), the second is recorded, and from
+    then on it is replayed: what changes from step to step is the row of the plan, copied to where the graph reads it.
+    """
+
+    def __init__(self, body: Body):
+        self.body = body
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]] | None] = {}
+        self.pool = torch.cuda.graph_pool_handle()  # graphs of a task never run at the same time: they share memory
+
+    def step(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
+        if variant not in self.graphs:
+            self.graphs[variant] = None
+            return self.body(number, row, tape)
+        if self.graphs[variant] is None:
+            self.graphs[variant] = self._record(number, row)
+        graph, reads, kept = self.graphs[variant]
+        for place, value in zip(reads, row):
+            if value is not None:
+                place.copy_(value)
+        graph.replay()
+        tape.keep(**{name: tensor.clone() for name, tensor in kept.items()})  # the next replay overwrites them
+
+    def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
+        graph, tape = torch.cuda.CUDAGraph(), Tape()
+        reads = Row(*(None if value is None else value.clone() for value in row))
+        with ONE_AT_A_TIME:
+            torch.cuda.current_stream().synchronize()
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                self.body(number, reads, tape)
+            finally:
+                graph.capture_end()
+        return graph, reads, tape.last()

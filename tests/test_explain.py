@@ -1,0 +1,316 @@
+"""What `recollect explain` reads out of a run's folder, and the two forms it is shown in."""
+
+import io
+import json
+import re
+import shutil
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+import recollect
+from recollect.errors import BadInput
+from recollect.relation.net import RelationReplayNet
+from recollect.report import explain, svg
+
+SMALL = {"memory": 20, "epochs": 2, "classes": ["0", "1", "2", "3"], "tasks": 2}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folders of small real runs by name; a method's name, or what is special about the run."""
+    root = tmp_path_factory.mktemp("runs")
+    wanted = {
+        "rer": ("rer", {}),
+        "rder": ("rder", {}),
+        "er": ("er", {"epochs": 1}),
+        "one task": ("rer", {"tasks": 1, "epochs": 1}),
+        "never active": ("rer", {"relation_from_task": 3, "epochs": 1}),
+        "never in use": ("rer", {"warmup": 2}),
+        "no norms": ("er+vanilla", {}),
+    }
+    for name, (method, settings) in wanted.items():
+        recollect.run(method, out=root / name, **SMALL | settings)
+    return {name: next((root / name).iterdir()) for name in wanted}
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    """A run's folder to be spoiled."""
+    return lambda name: shutil.copytree(runs[name], tmp_path / runs[name].name)
+
+
+def records(folder, event):
+    return [record for line in (folder / "metrics.jsonl").read_text().splitlines() if (record := json.loads(line))["event"] == event]
+
+
+def rewrite(folder, change):
+    """The folder's result with something changed."""
+    result = json.loads((folder / "result.json").read_text())
+    change(result)
+    (folder / "result.json").write_text(json.dumps(result))
+
+
+def shown(folder, width=80):
+    console = Console(file=io.StringIO(), width=width)
+    explain.show(folder, console)
+    return console.file.getvalue()
+
+
+def elements(folder):
+    """The page as a tree; it is written so that an XML parser can read it too."""
+    return ET.fromstring(explain.page(folder).removeprefix("<!DOCTYPE html>"))
+
+
+# The data -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rer", "rder"])
+def test_every_epoch_has_the_means_and_quartiles_of_its_record(runs, name):
+    found = explain.read(runs[name])
+    written = records(runs[name], "epoch")
+    assert [(e.task, e.number, e.phase, e.loss) for e in found.epochs] == [(r["task"], r["epoch"], r["phase"], r["loss"]) for r in written]
+    for epoch, record in zip(found.epochs, written):
+        for key in ("weights", "proposed"):
+            assert getattr(epoch, key) == {t: (of["mean"], of["quantiles"][1], of["quantiles"][3]) for t, of in record.get(key, {}).items()}
+    assert found.terms == (("new", "memory") if name == "rer" else ("new", "dark", "memory"))
+
+
+def test_lines_tell_preset_from_proposed_from_learned_weights(runs):
+    found = explain.read(runs["rer"])
+    assert [(s.phase, s.start, s.stop, s.opens) for s in found.stretches] == [("preset", 0, 2, True), ("warm-up", 2, 3, True), ("relation", 3, 4, False)]
+    new = {(line.kind, line.start): [value.mean for value in line.values] for line in found.lines if line.term == "new"}
+    written = records(runs["rer"], "epoch")
+    assert new == {
+        ("preset", 0): [1.0, 1.0],
+        ("preset", 2): [1.0],
+        ("proposed", 2): [written[2]["proposed"]["new"]["mean"]],
+        ("learned", 3): [written[3]["weights"]["new"]["mean"]],
+    }
+
+
+def test_tasks_have_the_similarities_and_validation_weights_of_their_reviews(runs):
+    first, second = explain.read(runs["rer"]).tasks
+    (review,) = records(runs["rer"], "review")
+    assert first.similarity is None and not first.validation
+    assert second.validation == review["validation"]["weights"]
+    assert [list(row) for row in second.similarity.G] == review["similarity"]["G"]
+    assert (list(second.similarity.classes), list(second.similarity.new)) == (review["similarity"]["classes"], review["similarity"]["new"])
+
+
+def test_weights_by_class_are_those_of_a_tasks_last_epoch(runs):
+    task = explain.read(runs["rer"]).tasks[1]
+    last = records(runs["rer"], "epoch")[-1]["weights"]
+    assert not task.proposed
+    assert {(label, term): spread.mean for label, of in task.by_class.items() for term, spread in of.items()} == {
+        (int(label), term): of["mean"] for term in last for label, of in last[term]["classes"].items()
+    }
+
+
+def test_harm_is_a_negative_similarity_of_an_old_class_worst_first():
+    similarity = explain.Similarity(classes=(0, 1, 2, 3), new=(2, 3), G=((-1.0, 2.0), (0.5, -3.0), (-9.0, 4.0), (4.0, -9.0)))
+    assert similarity.harms() == [(-3.0, 1, 3), (-1.0, 0, 2)]
+    assert similarity.scale == 3.0
+
+
+@pytest.mark.parametrize("name", ["rer", "rder"])
+def test_response_surface_is_what_the_net_answers(runs, name):
+    found = explain.read(runs[name])
+    s, last = found.surface, records(runs[name], "epoch")[-1]
+    net = RelationReplayNet(len(found.terms))
+    net.load_state_dict({key.removeprefix("rrn."): tensor for key, tensor in load_file(runs[name] / "weighting.safetensors").items()})
+    for row, column in [(0, 0), (3, 17), (19, 0), (19, 19)]:
+        losses = {**last["loss"], "new": s.losses[column], "memory": s.losses[row]}
+        answer = net(*(torch.tensor([[of[term] for term in found.terms]]) for of in (losses, last["norms"])))[0]
+        assert torch.allclose(answer, torch.tensor([s.weights[term][row][column] for term in found.terms]), atol=1e-6)
+
+
+def test_response_surface_covers_the_mean_losses_seen(runs):
+    found = explain.read(runs["rder"])
+    highest = max(epoch.loss[term] for epoch in found.epochs[2:] for term in ("new", "memory"))
+    assert highest <= found.surface.top <= 2 * highest
+    assert found.surface.held == {"dark": found.epochs[-1].loss["dark"]}
+
+
+def test_terms_keep_their_colour_whatever_stands_between_them(runs):
+    colours = lambda name: {term: explain.read(runs[name]).colour(term) for term in explain.read(runs[name]).terms}
+    assert colours("rer") == {"new": 0, "memory": 1}
+    assert colours("rder") == {"new": 0, "dark": 2, "memory": 1}
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rer", "rder", "one task", "never active", "never in use", "no norms"])
+def test_page_is_well_formed_and_needs_nothing_from_elsewhere(runs, name):
+    page = explain.page(runs[name])
+    root = ET.fromstring(page.removeprefix("<!DOCTYPE html>"))
+    assert not [e.tag for e in root.iter() if e.tag in ("script", "link", "img", "iframe", "object")]
+    assert not [key for e in root.iter() for key in e.attrib if key in ("src", "href") or key.startswith("on")]
+    assert not re.search(r"https?:|url\(|@import", page)
+
+
+@pytest.mark.parametrize("name", ["rer", "rder"])
+def test_every_figure_says_what_it_is(runs, name):
+    root = elements(runs[name])
+    drawings = [e for e in root.iter("svg") if e.get("role") == "img"]
+    assert len(drawings) == 1 + len(explain.read(runs[name]).terms)
+    for drawing in drawings:
+        title, description = drawing[0], drawing[1]
+        assert (title.tag, description.tag) == ("title", "desc") and title.text and description.text
+        assert drawing.get("aria-labelledby") == f"{title.get('id')} {description.get('id')}"
+    ids = [e.get("id") for e in root.iter() if e.get("id")]
+    assert len(ids) == len(set(ids))
+    assert all(len(list(figure.iter("figcaption"))) == 1 for figure in root.iter("figure"))
+
+
+def test_page_shows_each_similarity_with_its_sign_and_colour(runs):
+    (review,) = records(runs["rer"], "review")
+    cells = {e.get("title"): e for e in elements(runs["rer"]).iter("td") if e.get("class") in ("harm", "help")}
+    table = review["similarity"]
+    assert len(cells) == len(table["classes"]) * len(table["new"])
+    for old, row in zip(table["classes"], table["G"]):
+        for new, g in zip(table["new"], row):
+            (cell,) = (e for title, e in cells.items() if title.startswith(f"{old} and {new}: "))
+            assert cell.get("class") == ("harm" if g < 0 else "help")
+            assert cell.text[0] == ("−" if g < 0 else "+")
+            assert float(cell.get("title").split(": ")[1].replace("−", "-")) == pytest.approx(g, abs=1e-3 * max(1, abs(g)))
+
+
+def test_page_gives_an_epochs_weights_on_hover(runs):
+    last = records(runs["rer"], "epoch")[-1]["weights"]["memory"]
+    hovers = [e[0].text for e in elements(runs["rer"]).iter("rect") if e.get("class") == "hit"]
+    assert len(hovers) == 4
+    assert hovers[-1].startswith("task 2, epoch 2: relation\n")
+    assert f"memory {last['mean']:.4f} (25 to 75 %: {last['quantiles'][1]:.4f} to {last['quantiles'][3]:.4f})" in hovers[-1]
+
+
+def test_names_cannot_break_the_page(copy):
+    folder = copy("rer")
+    nasty = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b ]]>", "bell\x07\x1b[31m"]
+
+    def change(result):
+        result["classes"], result["experiment"]["stream"] = nasty, "folder:</title><script>alert(2)</script>"
+
+    rewrite(folder, change)
+    page, root = explain.page(folder), elements(folder)
+    met = []
+    parser = HTMLParser()
+    parser.handle_starttag = lambda tag, attributes: met.append((tag, {key for key, _ in attributes}))
+    parser.feed(page)
+    assert not {tag for tag, _ in met} & {"script", "img"} and not any("onerror" in keys for _, keys in met)
+    assert "\x07" not in page and "\x1b" not in page
+    headings = {e.text for e in root.iter("th")}
+    assert set(nasty[:3]) <= headings and "bell\ufffd\ufffd[31m" in headings
+
+
+def test_markup_escapes_all_but_markup():
+    assert svg.tag("b", "<", svg.tag("i", "&"), title='"') == '<b title="&quot;">&lt;<i>&amp;</i></b>'
+
+
+@pytest.mark.parametrize(("top", "expected"), [(1.0, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (2.3, [0, 0.5, 1, 1.5, 2]), (0.007, [0, 0.002, 0.004, 0.006])])
+def test_ticks_are_round_numbers(top, expected):
+    assert svg.ticks(top) == pytest.approx(expected)
+
+
+# The terminal ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rer", "rder", "one task", "never active", "never in use", "no norms"])
+def test_terminal_form_fits_80_columns(runs, name):
+    assert max(map(len, shown(runs[name]).splitlines())) <= 80
+
+
+def test_terminal_form_shows_the_numbers_of_the_records(runs):
+    text = shown(runs["rer"])
+    (review,) = records(runs["rer"], "review")
+    for weight in review["validation"]["weights"].values():
+        assert f"{weight:.4f}" in text
+    for title in ("Weights over training", "Response of the Relation Replay Net", "Which classes disturb which", "Weights by class"):
+        assert title in text
+
+
+def test_terminal_form_takes_names_literally(copy):
+    folder = copy("rer")
+    rewrite(folder, lambda result: result.update(classes=["[red]0[/]", "[/]", "[link=x]2", "3"]))
+    assert "[red]0[/]" in shown(folder) and "[link=x]" in shown(folder)
+
+
+def test_terminal_form_keeps_the_worst_of_a_table_too_large(copy):
+    folder = copy("rer")
+    G = [[0.1 * (new - old) if (old, new) != (17, 38) else -77.0 for new in range(30, 40)] for old in range(40)]
+
+    def widened(line):
+        record = json.loads(line)
+        if record["event"] == "review":
+            record["similarity"] = {"classes": list(range(40)), "new": list(range(30, 40)), "G": G}
+        return json.dumps(record)
+
+    metrics = folder / "metrics.jsonl"
+    metrics.write_text("\n".join(map(widened, metrics.read_text().splitlines())))
+    rewrite(folder, lambda result: result.update(classes=[f"a rather long class name {label}" for label in range(40)]))
+    text = shown(folder)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "−77.0" in text and re.search(r"Not shown: \d+ old\s+and \d+ new", text)
+
+
+# What there is nothing to see of --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("one task", "one task only"),
+        ("never active", "never active: no task was late enough"),
+        ("never in use", "lasted for all epochs of every task"),
+        ("no norms", "No logit norms were written down"),
+    ],
+)
+def test_what_cannot_be_shown_is_said(runs, name, sentence):
+    (note,) = explain.read(runs[name]).notes
+    assert sentence in note
+    assert note in " ".join(shown(runs[name]).split())
+    assert note in [e.text for e in elements(runs[name]).iter("p")]
+
+
+def test_proposed_weights_are_called_so_where_preset_ones_were_in_use(runs):
+    found = explain.read(runs["never in use"])
+    assert found.tasks[1].proposed and found.tasks[1].by_class
+    assert "mean weights proposed are" in " ".join(shown(runs["never in use"]).split())
+
+
+def test_run_without_learned_weights_is_refused_by_name(runs):
+    with pytest.raises(BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*recollect run rer"):
+        explain.read(runs["er"])
+
+
+def test_folder_that_is_no_run_is_refused(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(BadInput, match="is not a run's folder"):
+            explain.page(folder)
+
+
+DAMAGE = {
+    "gone": lambda file: file.unlink(),
+    "cut short": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "not text": lambda file: file.write_bytes(b"\xff\xfe\x00{" * 9),
+    "other json": lambda file: file.write_text("[1, 2]"),
+    "lines missing": lambda file: file.write_text("".join(file.read_text().splitlines(keepends=True)[:2])),
+    "keys missing": lambda file: file.write_text(re.sub('"(quantiles|experiment)"', '"x"', file.read_text())),
+}
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "result.json", "weighting.safetensors"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damage_is_one_sentence_that_names_the_file(copy, file, damage):
+    if file == "weighting.safetensors" and damage in ("lines missing", "keys missing"):
+        pytest.skip("not a text file")
+    folder = copy("rer")
+    DAMAGE[damage](folder / file)
+    with pytest.raises(BadInput) as refused:
+        explain.read(folder)
+    assert file in str(refused.value) and "\n" not in str(refused.value)
