@@ -28,7 +28,7 @@ def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str 
     """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU."""
     todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
     settings = dict(device=runs.choose(device), data=data, fresh=True)
-    workers = min(len(todo), os.cpu_count() or 1) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
+    workers = min(len(todo), cores()) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
     if workers > 1:
         for experiment in {e.stream: e for e in todo}.values():
             runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
@@ -40,6 +40,11 @@ def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str 
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
             report(experiment, DONE)
     return [store.result(experiment) for experiment in experiments]
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _small(experiment: Experiment) -> bool:

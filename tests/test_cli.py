@@ -1,0 +1,384 @@
+"""The command line: what it prints where, what it leaves on disk, and how it answers what cannot be."""
+
+import errno
+import glob
+import json
+import os
+import runpy
+import signal
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from recollect import __version__, cli, store, workers
+from recollect.experiments import RECIPES, Experiment
+from recollect.streams import STREAMS
+
+QUICK = "--memory 20 --epochs 1"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch) -> Path:
+    """Every test in a folder of its own, with no data sets and, unless it says otherwise, one core."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    return tmp_path
+
+
+def call(words: str) -> Result:
+    return CliRunner().invoke(cli.app, words.split(), prog_name="recollect")
+
+
+def answer(words: str, code: int = 2) -> str:
+    """The one sentence on stderr of a command that fails, and leaves no run behind."""
+    result = call(words)
+    assert result.exit_code == code, result.output
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.stderr.startswith("recollect: ") and result.stderr.count("\n") == 1, result.stderr
+    assert result.stdout == "" and not kept()
+    return result.stderr
+
+
+def kept(folder: str = "runs") -> list[str]:
+    return sorted(path.name for path in Path(folder).glob("*"))
+
+
+def document(words: str) -> dict:
+    result = call(f"{words} --json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+# --- what it prints ---
+
+
+def test_json_is_one_document_on_stdout():
+    result = call(f"run er {QUICK} --seed 3 --json")
+    it = json.loads(result.stdout)
+    assert result.stderr == ""
+    assert {"experiment", "class_il", "task_il", "seconds", "provenance"} <= set(it)
+    assert (it["experiment"]["method"], it["experiment"]["memory"], it["experiment"]["seed"]) == ("er", 20, 3)
+    assert {"commit", "versions", "device"} <= set(it["provenance"])
+    assert it["provenance"]["versions"]["torch"] == torch.__version__ and it["provenance"]["device"].startswith("cpu")
+    for setting in ("class_il", "task_il"):
+        assert set(it[setting]) == {"acc", "bwt", "forgetting", "fwt", "matrix"}
+        assert np.shape(it[setting]["matrix"]) == (5, 5) and it[setting]["matrix"][0][0] > 90  # percent
+        assert it[setting]["acc"] == pytest.approx(np.mean(it[setting]["matrix"][-1]))
+
+
+def test_json_of_several_seeds_has_every_run_and_their_mean_and_deviation():
+    it = document(f"run er {QUICK} --seeds 3")
+    assert [run["experiment"]["seed"] for run in it["runs"]] == [0, 1, 2]
+    for setting in ("class_il", "task_il"):
+        for metric in ("acc", "bwt", "forgetting", "fwt"):
+            values = [run[setting][metric] for run in it["runs"]]
+            assert it["summary"][setting][metric] == pytest.approx({"mean": statistics.mean(values), "std": statistics.stdev(values)})
+
+
+def test_a_run_prints_its_matrix_its_metrics_and_its_folder():
+    result = call(f"run er {QUICK}")
+    it = document(f"run er {QUICK}")
+    for number in [f"{value:.1f}" for row in it["class_il"]["matrix"] for value in row] + [f"{it['task_il']['acc']:.2f}"]:
+        assert number in result.stdout
+    assert f"runs/{kept()[0]}" in result.stdout
+
+
+def test_quiet_prints_the_result_alone():
+    result = call(f"run er {QUICK} --quiet")
+    assert result.stderr == "" and "Task-IL" in result.stdout and "runs" not in result.stdout
+    assert call(f"run er {QUICK} --quiet").stderr == ""
+
+
+def test_worker_processes_give_the_bits_of_one_process(monkeypatch):
+    alone = document(f"run er {QUICK} --seeds 2 --out alone")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert document(f"run er {QUICK} --seeds 2 --out spread")["summary"] == alone["summary"]
+    assert kept("spread") == kept("alone")
+
+
+@pytest.mark.parametrize("width", (40, 60, 80))
+def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
+    monkeypatch.setattr(cli, "out", Console(width=width))
+    result = call(f"run er {QUICK} --set tasks=10")
+    for row in json.loads(next(Path("runs").glob("*/result.json")).read_text())["class_il"]["matrix"]:
+        assert any(line.split()[1:] == [f"{value:.1f}" for value in row] for line in result.stdout.splitlines())
+    assert "…" not in result.stdout + call("methods der++").stdout + call("streams").stdout
+
+
+def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
+    monkeypatch.setattr(cli, "DEMO", ("finetune", "joint"))
+    shown = call("demo --seeds 1").stdout
+    it = document("demo --seeds 1")
+    for method in cli.DEMO:
+        assert f"{it[method]['summary']['class_il']['acc']['mean']:.1f}" in next(line for line in shown.splitlines() if method in line)
+        assert it[method]["runs"][0]["experiment"]["method"] == method
+    assert all(f"runs/{name}" in shown for name in kept())
+
+
+def test_methods_and_streams_are_all_listed():
+    assert all(f" {name} " in call("methods").stdout for name in RECIPES)
+    assert all(f" {name} " in call("streams").stdout for name in (*STREAMS, "npz:FILE", "folder:DIR"))
+
+
+def test_a_method_shows_its_equation_and_every_setting_that_can_be_set():
+    shown = call("methods der++").stdout
+    assert "CE(new)" in shown
+    assert all(f" {key} " in shown for key in cli.settings_of(Experiment.of("der++")))
+
+
+def test_help_names_every_option_and_gives_examples():
+    shown = call("run --help").stdout
+    options = "stream memory epochs seed seeds set device out data json quiet fresh"
+    assert all(f"--{option} " in shown for option in options.split())
+    assert "Examples" in shown and "recollect run der++ --memory 50 --seeds 5" in shown
+    assert all(f"{command} " in call("--help").stdout for command in ("demo", "run", "methods", "streams", "data"))
+
+
+def test_no_command_prints_the_help():
+    assert call("").stdout == call("--help").stdout
+
+
+def test_the_module_is_the_command(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["recollect", "--version"])
+    with pytest.raises(SystemExit) as end:
+        runpy.run_module("recollect", run_name="__main__")
+    assert not end.value.code and capsys.readouterr().out == f"recollect {__version__}\n"
+
+
+# --- what it keeps ---
+
+
+def test_a_run_that_is_there_is_said_to_be_and_not_run_again():
+    first = document(f"run er {QUICK}")
+    again = call(f"run er {QUICK} --json")
+    assert json.loads(again.stdout) == first
+    assert again.stderr == f"already run, see runs/{kept()[0]} (--fresh runs it again)\n"
+
+
+def test_fresh_runs_it_again():
+    first, again = document(f"run er {QUICK}"), document(f"run er {QUICK} --fresh")
+    assert again["seconds"] != first["seconds"] and again["class_il"] == first["class_il"]
+    assert len(kept()) == 1
+
+
+def test_another_setting_is_another_run():
+    for words in ("", "--seed 1", "--set lr=0.2"):
+        assert call(f"run er {QUICK} {words}").exit_code == 0
+    assert len(kept()) == 3
+
+
+def test_a_run_that_was_killed_is_run_again_from_the_start():
+    part = Path("runs", Experiment.of("er", memory=20, epochs=1).name + ".part")
+    part.mkdir(parents=True)
+    (part / "metrics.jsonl").write_text('{"event": "epoch", "ta')
+    (part / "lock").touch()
+    assert call(f"run er {QUICK}").exit_code == 0
+    assert kept() == [part.stem] and store.read_lines(part.with_suffix(""))[-1]["event"] == "task"
+
+
+def test_two_processes_do_not_run_one_experiment_at_once():
+    experiment = Experiment.of("er", memory=20, epochs=1)
+    with store.Store().recording(experiment):
+        result = call(f"run er {QUICK}")
+        assert result.exit_code == 2 and "another process" in result.stderr and result.stderr.count("\n") == 1
+        assert kept() == [f"{experiment.name}.part"]
+
+
+# --- what it refuses ---
+
+
+@pytest.mark.parametrize("words, expected", [
+    ("frobnicate", "frobnicate"),
+    ("rnu er", "run"),
+    ("run", "method"),
+    ("run eer", "did you mean 'er'"),
+    ("methods der+", "did you mean 'der++'"),
+    ("run er --memmory 3", "--memory"),
+    ("run er --stream digit", "did you mean 'digits'"),
+    ("run er --stream zzz", "known: cifar10"),
+    ("run er --set lrr=1", "did you mean 'lr'"),
+    ("run er --set lr", "KEY=VALUE"),
+    ("run er --set lr=abc", "not a number"),
+    ("run er --set lr=0", "greater than 0"),
+    ("run er --set lr=nan", "greater than 0"),
+    ("run er --set momentum=-1", "must not be negative"),
+    ("run er --set shuffle=-1", "must not be negative"),
+    ("run er --set epochs=2.5", "not a whole number"),
+    ("run er --set weights=1", "2 loss terms"),
+    ("run er --set weights=a,b", "numbers with commas"),
+    ("run er --set weights=-1,1", "from 0 up"),
+    ("run er --set classes=cat", "known: 0, 1"),
+    ("run er --set classes=1,1", "twice"),
+    ("run er --set network=resnet", "did you mean 'resnet18'"),
+    ("run er --set forward=both", "'joint'"),
+    ("run er --set tasks=3", "1, 2, 5, 10"),
+    ("run er --set tasks=0", "at least 1"),
+    ("run er --set classes=1 --set tasks=2", "that do: 1"),
+    ("run er --set method=der", "its own place"),
+    ("run er --set stream=mnist", "its own place"),
+    ("run er --memory 20 --set memory=30", "its own place"),
+    ("run er --seeds 2 --set seed=3", "its own place"),
+    ("run er --memory 0", "at least 1"),
+    ("run er --memory -5", "at least 1"),
+    ("run er --memory many", "--memory"),
+    ("run er --epochs 0", "greater than 0"),
+    ("run er --seed -1", "must not be negative"),
+    ("run er --seeds 0", "at least 1"),
+    ("run er --seed 1 --seeds 2", "one of the two"),
+    ("run er --device gpu", "cuda"),
+    ("run er --stream npz:missing.npz", "no file missing.npz"),
+    ("run er --stream folder:missing", "no folder missing"),
+    ("run er --stream npz:", "after the colon"),
+    ("run er --stream mnist", "recollect data get mnist"),
+    ("run er --out /proc/nope", "--out"),
+    ("demo --seeds 0", "--seeds"),
+    ("demo --out /dev/null/below", "--out"),
+    ("data get digts", "did you mean 'digits'"),
+    ("data get npz:mine.npz", "nothing to get"),
+    ("data check cifar11", "did you mean 'cifar10'"),
+])  # fmt: skip
+def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expected):
+    assert expected in answer(words)
+
+
+def test_a_gpu_that_is_not_there_is_not_used(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "--device cpu" in answer("run er --device cuda")
+
+
+def test_a_file_in_the_place_of_the_folder_is_left_alone():
+    Path("file").write_text("mine")
+    for out in ("file", "file/below"):
+        assert f"cannot write to the folder {out}" in answer(f"run er --out {out}")
+    assert Path("file").read_text() == "mine"
+
+
+def images(**changes) -> dict[str, np.ndarray]:
+    x, y = np.zeros((8, 6, 6), np.uint8), np.arange(8) % 4
+    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y} | changes
+
+
+@pytest.mark.parametrize("changes, expected", [
+    (dict(y_train=np.array([0, 1, 3, 4] * 2)), "without a gap"),
+    (dict(y_train=np.arange(8) % 4 - 1), "label -1"),
+    (dict(y_test=np.arange(8)), "4"),
+    (dict(y_test=np.arange(7) % 4), "7"),
+    (dict(x_test=np.zeros((8, 5, 5), np.uint8)), "differ"),
+])  # fmt: skip
+def test_images_of_ones_own_that_do_not_fit_are_named(changes, expected):
+    np.savez("mine.npz", **images(**changes))
+    sentence = answer("run er --stream npz:mine.npz")
+    assert "mine.npz" in sentence and expected in sentence
+
+
+def test_a_truncated_npz_is_named():
+    np.savez("mine.npz", **images())
+    assert call(f"run er --stream npz:mine.npz {QUICK} --out whole").exit_code == 0
+    Path("mine.npz").write_bytes(Path("mine.npz").read_bytes()[:-100])
+    assert "numpy.savez" in answer("run er --stream npz:mine.npz --seed 1")
+
+
+@pytest.mark.parametrize("cut, high, expected", [(7, 10, "train-images"), (0, 12, "train-labels")], ids=("truncated", "label 11"))
+def test_a_damaged_data_set_is_named_by_run_and_by_check(cut, high, expected):
+    idx = lambda array: struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+    Path("data/mnist").mkdir(parents=True)
+    for half in ("train", "t10k"):
+        whole = idx(np.zeros((24, 8, 8), np.uint8))
+        Path(f"data/mnist/{half}-images-idx3-ubyte").write_bytes(whole[: len(whole) - cut])
+        Path(f"data/mnist/{half}-labels-idx1-ubyte").write_bytes(idx((np.arange(24) % high).astype(np.uint8)))
+    sentence = answer("run er --stream mnist")
+    assert expected in sentence and "recollect data get mnist" in sentence
+    checked = call("data check mnist")
+    assert checked.exit_code == 2 and "wrong checksum" in checked.stdout and "recollect data get mnist" in checked.stderr
+
+
+def test_check_and_get_tell_what_is_there(monkeypatch):
+    assert "scikit-learn" in call("data check digits").stdout and "scikit-learn" in call("data get digits").stdout
+    missing = call("data check npz:missing.npz")
+    assert missing.exit_code == 2 and "missing" in missing.stdout and "data get" not in missing.stderr
+    monkeypatch.setattr("recollect.streams.download.get", lambda name, root, progress: progress(1, 2) or root / name)
+    assert call("data get mnist --data there").stdout == "mnist: here and verified, in there/mnist\n"
+
+
+# --- what goes wrong on the way ---
+
+
+def test_a_loss_that_is_no_number_ends_the_run():
+    sentence = answer(f"run er {QUICK} --set lr=1e30", code=1)
+    assert "--set lr=" in sentence
+
+
+def test_a_failed_second_try_leaves_the_first(monkeypatch):
+    call(f"run er {QUICK}")
+    monkeypatch.setattr(store.Recording, "result", full)
+    assert call(f"run er {QUICK} --fresh").exit_code == 1
+    monkeypatch.undo()
+    assert store.read_result(next(Path("runs").glob("*")))["class_il"]["acc"] > 0
+
+
+def full(*_) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("write", ("line", "result", "tensors"))
+def test_a_full_disk_is_said_to_be_full(monkeypatch, write):
+    monkeypatch.setattr(store.Recording, write, full)
+    assert "free some space" in answer(f"run rer {QUICK} --set classes=0,1 --set tasks=1", code=1)
+
+
+def test_a_memory_beyond_the_machine_is_said_to_be():
+    assert "smaller --memory" in answer("run er --memory 99999999999999 --epochs 1", code=1)
+
+
+def test_a_killed_worker_is_said_to_be(monkeypatch):
+    def killed(*_):
+        raise BrokenProcessPool
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", killed)
+    assert "a worker process was killed" in answer(f"run er {QUICK} --seeds 2", code=1)
+
+
+def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
+    def wrong(*_, **__):
+        raise RuntimeError("shapes differ")
+
+    monkeypatch.setattr(workers, "perform_all", wrong)
+    assert str(call("run er").exception) == "shapes differ"
+
+
+def start(words: str, **streams) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "recollect", *words.split()], stderr=subprocess.PIPE, text=True, start_new_session=True,
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **streams)  # fmt: skip
+
+
+@pytest.mark.parametrize("words, running", [("", 1), ("--seeds 4", 2)], ids=("one run", "workers"))
+def test_ctrl_c_is_one_sentence_and_leaves_nothing_behind(words, running):
+    running = min(running, len(os.sched_getaffinity(0)))
+    process = start(f"run er --epochs 500 {words}", stdout=subprocess.PIPE)
+    while process.poll() is None and sum(os.path.getsize(path) > 0 for path in glob.glob("runs/*.part/metrics.jsonl")) < running:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes at once
+    stdout, stderr = process.communicate(timeout=20)  # ends when the last worker has let go of its stderr
+    assert (process.returncode, stdout) == (130, "")
+    assert stderr.startswith("recollect: stopped") and stderr.count("\n") == 1
+    assert not kept()
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_talk_about():
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = start("methods", stdout=writer)
+    os.close(writer)
+    assert process.communicate(timeout=20)[1] == ""
