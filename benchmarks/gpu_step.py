@@ -1,6 +1,6 @@
 """Milliseconds a step on a GPU at CIFAR-10 shapes: ResNet-18, batch 32 + 32 (+ 32), second task, past the warm-up.
 
-    python benchmarks/gpu_step.py [--json FILE]
+    python benchmarks/gpu_step.py [--json FILE] [--quick]
 
 Eager and captured, float32, tfloat32 and bfloat16, one run and five side by side; random images.
 """
@@ -8,7 +8,6 @@ Eager and captured, float32, tfloat32 and bfloat16, one run and five side by sid
 import argparse
 import json
 import statistics
-import threading
 
 import torch
 
@@ -35,26 +34,29 @@ def measure(name: str, precision: str, capture: bool, together: int = 1) -> floa
     torch.cuda.synchronize()
     seconds: list[list[float]] = [[] for _ in learners]
 
-    def work(number: int) -> None:
-        with torch.cuda.stream(torch.cuda.Stream()):
-            learners[number].update(tasks[0])
-            learners[number].update(tasks[1], lambda record: seconds[number].append(record["seconds"]))
+    def work(number: int):
+        yield from learners[number].updating(tasks[0])
+        yield from learners[number].updating(tasks[1], lambda record: seconds[number].append(record["seconds"]))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(together)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    running = [(work(number), torch.cuda.stream(torch.cuda.Stream())) for number in range(together)]
+    while running:
+        for pair in list(running):
+            with pair[1]:
+                if next(pair[0], running) is running:
+                    running.remove(pair)
     return statistics.median(value for run in seconds for value in run[2:]) / STEPS * 1e3 / together
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
+    parser.add_argument("--quick", action="store_true", help="bfloat16 only")
     arguments = parser.parse_args()
     rows = []
     for name in ("er", "rer", "der++", "rder"):
         for precision, capture, together in (("tfloat32", False, 1), ("float32", True, 1), ("tfloat32", True, 1), ("bfloat16", True, 1), ("bfloat16", True, 5)):
+            if arguments.quick and precision != "bfloat16":
+                continue
             ms = measure(name, precision, capture, together)
             rows.append({"method": name, "precision": precision, "captured": capture, "together": together, "milliseconds": round(ms, 3)})
             print(f"{name:6} {precision:9} {'captured' if capture else 'eager':9} {together} together: {ms:7.2f} ms a step and run", flush=True)

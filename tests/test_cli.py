@@ -1,5 +1,6 @@
 """The command line: what it prints where, what it leaves on disk, and how it answers what cannot be."""
 
+import contextlib
 import errno
 import glob
 import json
@@ -11,6 +12,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -21,18 +23,22 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from recollect import __version__, cli, store, workers
+from recollect.errors import RecollectError
 from recollect.experiments import RECIPES, Experiment
 from recollect.streams import STREAMS
 
 QUICK = "--memory 20 --epochs 1"
+CORES = workers.cores()
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch) -> Path:
-    """Every test in a folder of its own, with no data sets and, unless it says otherwise, one core."""
+    """Every test in a folder of its own, with no data sets, no GPU and, unless it says otherwise, one core."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(workers, "cores", lambda: 1)
     return tmp_path
 
 
@@ -48,6 +54,13 @@ def answer(words: str, code: int = 2) -> str:
     assert result.stderr.startswith("recollect: ") and result.stderr.count("\n") == 1, result.stderr
     assert result.stdout == "" and not kept()
     return result.stderr
+
+
+def write_own(file: str = "own.npz", **changes) -> str:
+    """A stream of 40 images of 4 classes, which needs no scikit-learn and so starts sooner."""
+    x, y = np.random.default_rng(0).integers(0, 256, (40, 6, 6), np.uint8), np.arange(40) % 4
+    np.savez(file, **{"x_train": x, "y_train": y, "x_test": x, "y_test": y} | changes)
+    return f"--stream npz:{file} --set network=mlp"
 
 
 def kept(folder: str = "runs") -> list[str]:
@@ -101,9 +114,11 @@ def test_quiet_prints_the_result_alone():
 
 
 def test_worker_processes_give_the_bits_of_one_process(monkeypatch):
-    alone = document(f"run er {QUICK} --seeds 2 --out alone")
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert document(f"run er {QUICK} --seeds 2 --out spread")["summary"] == alone["summary"]
+    words = f"run er {write_own()} {QUICK} --seeds 2"
+    alone = document(f"{words} --out alone")
+    monkeypatch.setattr(workers, "cores", lambda: 2)
+    monkeypatch.setattr(workers.runs, "perform", None)  # here; the workers have their own
+    assert document(f"{words} --out spread")["summary"] == alone["summary"]
     assert kept("spread") == kept("alone")
 
 
@@ -146,7 +161,7 @@ def test_help_names_every_option_and_gives_examples():
 
 
 def test_no_command_prints_the_help():
-    assert call("").stdout == call("--help").stdout
+    assert call("").stdout.strip() == call("--help").stdout.strip()
 
 
 def test_the_module_is_the_command(monkeypatch, capsys):
@@ -167,9 +182,11 @@ def test_a_run_that_is_there_is_said_to_be_and_not_run_again():
 
 
 def test_fresh_runs_it_again():
-    first, again = document(f"run er {QUICK}"), document(f"run er {QUICK} --fresh")
-    assert again["seconds"] != first["seconds"] and again["class_il"] == first["class_il"]
-    assert len(kept()) == 1
+    first = document(f"run er {QUICK}")
+    mark = Path("runs", *kept(), "mark")
+    mark.touch()
+    assert document(f"run er {QUICK} --fresh")["class_il"] == first["class_il"]
+    assert mark.parent.is_dir() and not mark.exists() and len(kept()) == 1
 
 
 def test_another_setting_is_another_run():
@@ -237,6 +254,7 @@ def test_two_processes_do_not_run_one_experiment_at_once():
     ("run er --seeds 0", "at least 1"),
     ("run er --seed 1 --seeds 2", "one of the two"),
     ("run er --device gpu", "cuda"),
+    ("run er --device cuda", "--device cpu"),
     ("run er --stream npz:missing.npz", "no file missing.npz"),
     ("run er --stream folder:missing", "no folder missing"),
     ("run er --stream npz:", "after the colon"),
@@ -252,11 +270,6 @@ def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expecte
     assert expected in answer(words)
 
 
-def test_a_gpu_that_is_not_there_is_not_used(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert "--device cpu" in answer("run er --device cuda")
-
-
 def test_a_file_in_the_place_of_the_folder_is_left_alone():
     Path("file").write_text("mine")
     for out in ("file", "file/below"):
@@ -264,29 +277,18 @@ def test_a_file_in_the_place_of_the_folder_is_left_alone():
     assert Path("file").read_text() == "mine"
 
 
-def images(**changes) -> dict[str, np.ndarray]:
-    x, y = np.zeros((8, 6, 6), np.uint8), np.arange(8) % 4
-    return {"x_train": x, "y_train": y, "x_test": x, "y_test": y} | changes
-
-
 @pytest.mark.parametrize("changes, expected", [
-    (dict(y_train=np.array([0, 1, 3, 4] * 2)), "without a gap"),
-    (dict(y_train=np.arange(8) % 4 - 1), "label -1"),
-    (dict(y_test=np.arange(8)), "4"),
-    (dict(y_test=np.arange(7) % 4), "7"),
-    (dict(x_test=np.zeros((8, 5, 5), np.uint8)), "differ"),
+    ({"y_train": np.array([0, 1, 3, 4] * 10)}, "without a gap"),
+    ({"y_test": np.arange(40) % 8}, "the label 7, outside 0..3"),
 ])  # fmt: skip
-def test_images_of_ones_own_that_do_not_fit_are_named(changes, expected):
-    np.savez("mine.npz", **images(**changes))
-    sentence = answer("run er --stream npz:mine.npz")
-    assert "mine.npz" in sentence and expected in sentence
+def test_labels_of_ones_own_that_do_not_fit_are_named(changes, expected):
+    assert expected in answer(f"run er {write_own(**changes)}")
 
 
-def test_a_truncated_npz_is_named():
-    np.savez("mine.npz", **images())
-    assert call(f"run er --stream npz:mine.npz {QUICK} --out whole").exit_code == 0
-    Path("mine.npz").write_bytes(Path("mine.npz").read_bytes()[:-100])
-    assert "numpy.savez" in answer("run er --stream npz:mine.npz --seed 1")
+def test_a_truncated_file_of_ones_own_is_named():
+    assert call(f"run er {write_own()} {QUICK} --out elsewhere").exit_code == 0
+    Path("cut.npz").write_bytes(Path("own.npz").read_bytes()[:-100])
+    assert "cut.npz" in answer("run er --stream npz:cut.npz")
 
 
 @pytest.mark.parametrize("cut, high, expected", [(7, 10, "train-images"), (0, 12, "train-labels")], ids=("truncated", "label 11"))
@@ -320,11 +322,11 @@ def test_a_loss_that_is_no_number_ends_the_run():
 
 
 def test_a_failed_second_try_leaves_the_first(monkeypatch):
-    call(f"run er {QUICK}")
-    monkeypatch.setattr(store.Recording, "result", full)
-    assert call(f"run er {QUICK} --fresh").exit_code == 1
-    monkeypatch.undo()
-    assert store.read_result(next(Path("runs").glob("*")))["class_il"]["acc"] > 0
+    first = document(f"run er {QUICK}")
+    with monkeypatch.context() as patch:
+        patch.setattr(store.Recording, "result", full)
+        assert call(f"run er {QUICK} --fresh").exit_code == 1
+    assert document(f"run er {QUICK}") == first and len(kept()) == 1
 
 
 def full(*_) -> None:
@@ -345,9 +347,16 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
     def killed(*_):
         raise BrokenProcessPool
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(workers, "cores", lambda: 2)
     monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", killed)
     assert "a worker process was killed" in answer(f"run er {QUICK} --seeds 2", code=1)
+
+
+def test_runs_that_share_a_gpu_stop_together():
+    long, wrong = Experiment.of("er", epochs=10000), Experiment.of("er", epochs=1, lr=1e30)
+    with pytest.raises(RecollectError, match="finite"):
+        workers._pack([long, wrong], store.Store(), dict(device="cpu", data=None, fresh=True), 2, lambda *_: None)
+    assert not kept()
 
 
 def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
@@ -358,27 +367,47 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
     assert str(call("run er").exception) == "shapes differ"
 
 
-def start(words: str, **streams) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "recollect", *words.split()], stderr=subprocess.PIPE, text=True, start_new_session=True,
-                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **streams)  # fmt: skip
+@contextlib.contextmanager
+def started(words: str, **streams) -> Iterator[subprocess.Popen]:
+    """The command as a group of processes, none of which outlives the test."""
+    process = subprocess.Popen([sys.executable, "-m", "recollect", *words.split()], stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **streams)  # fmt: skip
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("words, running", [("", 1), ("--seeds 4", 2)], ids=("one run", "workers"))
-def test_ctrl_c_is_one_sentence_and_leaves_nothing_behind(words, running):
-    running = min(running, len(os.sched_getaffinity(0)))
-    process = start(f"run er --epochs 500 {words}", stdout=subprocess.PIPE)
-    while process.poll() is None and sum(os.path.getsize(path) > 0 for path in glob.glob("runs/*.part/metrics.jsonl")) < running:
+def learning(process: subprocess.Popen, runs: int) -> None:
+    """Wait until so many runs are under way."""
+    while process.poll() is None and sum(os.path.getsize(path) > 0 for path in glob.glob("runs/*.part/metrics.jsonl")) < min(runs, CORES):
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes at once
-    stdout, stderr = process.communicate(timeout=20)  # ends when the last worker has let go of its stderr
+
+
+@pytest.mark.parametrize("words, runs", [("", 1), ("--seeds 4", 2)], ids=("one run", "workers"))
+def test_ctrl_c_is_one_sentence_and_leaves_nothing_behind(words, runs):
+    with started(f"run er {write_own()} --epochs 100000 {words}", stdout=subprocess.PIPE) as process:
+        learning(process, runs)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes at once
+        stdout, stderr = process.communicate(timeout=20)  # ends when the last worker has let go of its stderr
     assert (process.returncode, stdout) == (130, "")
     assert stderr.startswith("recollect: stopped") and stderr.count("\n") == 1
+    assert not kept()
+
+
+@pytest.mark.slow
+def test_workers_do_not_outlive_a_parent_that_is_killed():
+    with started(f"run er {write_own()} --epochs 100000 --seeds 4") as process:
+        learning(process, 2)
+        process.kill()
+        process.communicate(timeout=20)
     assert not kept()
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_talk_about():
     reader, writer = os.pipe()
     os.close(reader)
-    process = start("methods", stdout=writer)
-    os.close(writer)
-    assert process.communicate(timeout=20)[1] == ""
+    with started("methods", stdout=writer) as process:
+        os.close(writer)
+        assert process.communicate(timeout=20)[1] == ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable
 
 import torch
@@ -12,7 +11,6 @@ from recollect.plan import Row
 from recollect.tape import Tape
 
 Body = Callable[[int, Row, Tape], None]
-ONE_AT_A_TIME = threading.Lock()  # runs side by side replay together, but record in turn
 
 
 class Graphs:
@@ -43,11 +41,10 @@ class Graphs:
     def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
         graph, tape = torch.cuda.CUDAGraph(), Tape()
         reads = Row(*(None if value is None else value.clone() for value in row))
-        with ONE_AT_A_TIME:
-            torch.cuda.current_stream().synchronize()
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
-                self.body(number, reads, tape)
-            finally:
-                graph.capture_end()
+        torch.cuda.synchronize()
+        graph.capture_begin(pool=self.pool)
+        try:
+            self.body(number, reads, tape)
+        finally:
+            graph.capture_end()
         return graph, reads, tape.last()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import torch
@@ -69,12 +69,16 @@ def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, pixels: Pix
     return body
 
 
-def train_epoch(body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None) -> dict[str, Tensor]:
-    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart."""
+def train_epoch(body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None) -> Generator[None, None, Tape]:
+    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
+
+    A generator that pauses after each step: runs that share a GPU take turns.
+    """
     tape = Tape()
     for number, row in enumerate(plan):
         if graphs is None:
             body(number, row, tape)
         else:
             graphs.step(variant(number), number, row, tape)
-    return tape.read()
+        yield
+    return tape

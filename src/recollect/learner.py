@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
 from recollect.metrics import Accuracies, accuracy
-from recollect.plan import plan_epoch
+from recollect.plan import Plan, plan_epoch
 from recollect.seeding import seeded
 from recollect.streams import Pixels, Stream, Task
 
@@ -53,33 +53,43 @@ class Learner:
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
         """Learn one more task. `report` gets a record of every epoch."""
+        for _ in self.updating(task, report):
+            pass
+
+    def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
+        """The same, a step at a time, so that several learners can share a GPU."""
         x, y = (tensor.to(self.device) for tensor in self.method.training_set(task))
         self._check(x, y)
         if self.memory is None:
             self.memory = Memory(self.capacity, x, self.classes if self.method.records else 0, self.net.theta.dtype)
-        pools = self.method.weighting.pools(self.method.draws)
+        weighting, names = self.method.weighting, self.method.names
         self.method.begin_task(self, task)
         body = steps_of(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y))
         graphs = Graphs(body) if self.capture else None
+        plan = self._plan(0, len(x))
         for epoch in range(self.epochs):
             start = time.perf_counter()
-            plan = plan_epoch(self.seed, self.tasks, epoch, samples=len(x), batch=self.batch, pools=pools, capacity=self.capacity,
-                              presented=self.memory.presented, pad=self.pixels.pad, flip=self.pixels.flip, device=self.device)  # fmt: skip
-            self.method.weighting.begin_epoch(self.tasks, epoch, self.epochs)
+            weighting.begin_epoch(self.tasks, epoch, self.epochs)
             self.net.module.train()
             with seeded(self.seed, self.tasks, epoch, device=self.device):  # for dropout and the like in the network
-                tape = train_epoch(body, plan, self.method.weighting.variant, graphs)
+                tape = yield from train_epoch(body, plan, weighting.variant, graphs)
             self.memory.presented += len(plan) * self.batch
-            losses = tape["losses"].mean(dim=(0, 1)).tolist()
+            plan = self._plan(epoch + 1, len(x))  # while a GPU is still at work on this one
+            kept = tape.read()
+            losses = kept["losses"].mean(dim=(0, 1)).tolist()
             if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
                 raise RecollectError(f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
                                      f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})")  # fmt: skip
-            report({"event": "epoch", "task": self.tasks, "epoch": epoch, "loss": dict(zip(self.method.names, losses)),
-                    "seconds": time.perf_counter() - start, **self.method.weighting.report(self.method.names, tape)})  # fmt: skip
+            report({"event": "epoch", "task": self.tasks, "epoch": epoch, "loss": dict(zip(names, losses)),
+                    "seconds": time.perf_counter() - start, **weighting.report(names, kept)})  # fmt: skip
         self.method.end_task(self, task)
         self.met |= set(task.classes)
         self.tasks += 1
         self.net.rest()
+
+    def _plan(self, epoch: int, samples: int) -> Plan:
+        return plan_epoch(self.seed, self.tasks, epoch, samples=samples, batch=self.batch, pools=self.method.weighting.pools(self.method.draws),
+                          capacity=self.capacity, presented=self.memory.presented, pad=self.pixels.pad, flip=self.pixels.flip, device=self.device)  # fmt: skip
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:

@@ -6,6 +6,9 @@ forward-mode differentiation) a matter of binding other views.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor, nn
 
@@ -28,13 +31,24 @@ class Slots:
         self.sizes = [tensor.numel() for tensor in stored]
         self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
 
-    def views(self, vector: Tensor) -> list[Tensor]:
-        pieces = [piece.view(shape) for piece, shape in zip(vector.split(self.sizes), self.shapes)]
+    def views(self, *vectors: Tensor) -> list[Tensor]:
+        """Views of one vector, or of several that make it up."""
+        sizes, cut = iter(self.sizes), []
+        for vector in vectors:
+            cut += vector.split(self.sizes if len(vectors) == 1 else list(_filling(len(vector), sizes)))
+        pieces = [piece.view(shape) for piece, shape in zip(cut, self.shapes)]
         return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
     def bind(self, tensors: list[Tensor]) -> None:
         for home, name, position in self.homes:
             home[name] = tensors[position]
+
+
+def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
+    """The next sizes, as many as fill the length."""
+    while length:
+        length -= (size := next(sizes))
+        yield size
 
 
 class MainNet:
@@ -52,7 +66,11 @@ class MainNet:
                      if p is not None and p.requires_grad]  # fmt: skip
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        if self.low:  # matrices first: they are rounded together
+            trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
         self._parameters = Slots(trainable, device, dtype, channels_last=device.type == "cuda")
+        whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
+        self.matrices = [whole, len(self._parameters.vector) - whole] if self.low else None
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
@@ -65,14 +83,15 @@ class MainNet:
 
     def at(self, theta: Tensor, virtual: bool = False):
         """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
-        views = self._parameters.views(theta)
-        if self.low:  # matrices in bfloat16, all of θ rounded at once; vectors (biases, BatchNorm's) stay as they are
-            rounded = self._parameters.views(theta.to(torch.bfloat16))
-            views = [low if view.ndim > 1 else view for view, low in zip(views, rounded)]
-        self._bind(views)
+        self._bind(self._parameters.views(theta) if self.matrices is None else self._rounded(theta))
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
+
+    def _rounded(self, theta: Tensor) -> list[Tensor]:
+        """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
+        matrices, vectors = theta.split(self.matrices)
+        return self._parameters.views(matrices.to(torch.bfloat16), vectors)
 
     def rest(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""

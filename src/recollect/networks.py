@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from recollect.errors import unknown
-from recollect.seeding import GENERATOR, seeded
+from recollect.seeding import seeded
 
 
 class MLP(nn.Module):
@@ -88,5 +88,5 @@ def build(name: str, shape: tuple[int, int, int], classes: int, seed: int) -> nn
     """A fresh network with torch's default initialisation, drawn on the CPU from the seed alone."""
     if name not in NETWORKS:
         raise unknown("network", name, NETWORKS)
-    with GENERATOR, seeded(seed):
+    with seeded(seed):
         return NETWORKS[name](shape, classes)

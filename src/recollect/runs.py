@@ -7,7 +7,7 @@ import functools
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import numpy
@@ -23,6 +23,7 @@ from recollect.streams import Stream
 from recollect.version import __version__
 
 Report = Callable[[dict], None]
+Steps = Generator[None, None, dict]
 SMALL = 1_000_000  # parameters
 
 
@@ -45,8 +46,12 @@ def perform(experiment: Experiment, store: Store, *, device: str = "auto", data:
     """The experiment's result: read if the store has it, else run and stored."""
     if not fresh and (result := store.result(experiment)) is not None:
         return result
-    device = choose(device)
-    stream = load(experiment, data)  # what is wrong with the data shows before anything is written
+    return finish(performing(experiment, store, choose(device), data, report))
+
+
+def performing(experiment: Experiment, store: Store, device: str, data: Path | None, report: Report | None) -> Steps:
+    """The run, a step at a time, written to the store as it goes."""
+    run = Run(experiment, load(experiment, data), device)  # what is wrong with the data shows before anything is written
     with store.recording(experiment) as recording:
 
         def record(line: dict) -> None:
@@ -54,20 +59,33 @@ def perform(experiment: Experiment, store: Store, *, device: str = "auto", data:
             if report:
                 report(line)
 
-        result = fit(experiment, stream=stream, device=device, report=record, keep=recording.tensors)
+        result = yield from run.steps(record, recording.tensors)
         recording.result(result)
     return result
 
 
-def fit(experiment: Experiment, *, stream: Stream | None = None, device: str = "auto", network: nn.Module | None = None, data: Path | None = None,
-        report: Report = lambda record: None, keep: Callable[[str, dict], None] = lambda name, tensors: None) -> dict:  # fmt: skip
-    """Learn the stream and measure."""
-    device = choose(device)
-    return Run(experiment, stream or load(experiment, data), device, network)(report, keep)
+def finish(steps: Steps) -> dict:
+    """Take all steps of a run; its result."""
+    with on_own_stream():
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+
+
+def on_own_stream() -> contextlib.AbstractContextManager:
+    """A CUDA stream of one's own where there is a GPU: what is captured cannot be on the common one."""
+    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
+def fit(experiment: Experiment, *, device: str = "auto", network: nn.Module | None = None, data: Path | None = None, report: Report = lambda record: None) -> dict:
+    """Learn the stream and measure, keeping nothing."""
+    return finish(Run(experiment, load(experiment, data), choose(device), network).steps(report, lambda name, tensors: None))
 
 
 class Run:
-    """An experiment made ready; call it to learn the stream and measure. The result is the run's document."""
+    """An experiment made ready to learn its stream and measure."""
 
     def __init__(self, experiment: Experiment, stream: Stream, device: str, network: nn.Module | None = None):
         if device == "cpu" and experiment.precision != "float32":
@@ -78,13 +96,14 @@ class Run:
         settings = {key: getattr(experiment, key) for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")}
         self.learner = Learner(experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings)
 
-    def __call__(self, report: Report, keep: Callable[[str, dict], None]) -> dict:
+    def steps(self, report: Report, keep: Callable[[str, dict], None]) -> Steps:
+        """The run, a step at a time; its value at the end is the result document."""
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.precision):
             untrained, rows = learner.evaluate(self.stream), []
             tasks = [self.stream.merged()] if method.merges else self.stream.tasks
             for number, task in enumerate(tasks):
-                learner.update(task, report)
+                yield from learner.updating(task, report)
                 if review := method.weighting.review(learner, tasks[:number], task):
                     report({"event": "review", "task": number, **review})
                 rows.append(learner.evaluate(self.stream))
@@ -112,8 +131,7 @@ def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
     if learner.device.type == "cuda":
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "float32"
         torch.backends.cudnn.benchmark = True
-        with torch.cuda.stream(torch.cuda.Stream()):
-            yield
+        yield
         return
     before = torch.get_num_threads()
     if learner.net.theta.numel() < SMALL:

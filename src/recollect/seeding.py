@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Iterator
 
 import numpy as np
 import torch
-
-GENERATOR = threading.RLock()  # torch has one generator for all threads; runs side by side take turns to set it
 
 
 @contextlib.contextmanager
 def seeded(*key: int, device: str | torch.device = "cpu") -> Iterator[None]:
     """Inside, torch's generators start from the key."""
     cuda = torch.device(device).type == "cuda"
-    with GENERATOR:
-        before = torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None
-        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if len(key) > 1 else key[0]
-        torch.default_generator.manual_seed(seed)
-        if cuda:
-            torch.cuda.manual_seed(seed)
+    before = torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None
+    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if len(key) > 1 else key[0]
+    torch.default_generator.manual_seed(seed)
+    if cuda:
+        torch.cuda.manual_seed(seed)
     try:
         yield
     finally:
-        with GENERATOR:
-            torch.set_rng_state(before[0])
-            if cuda:
-                torch.cuda.set_rng_state(before[1])
+        torch.set_rng_state(before[0])
+        if cuda:
+            torch.cuda.set_rng_state(before[1])

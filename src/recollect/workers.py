@@ -1,4 +1,4 @@
-"""Several experiments at once: worker processes on the CPU's cores, or threads with a stream each on one GPU."""
+"""Several experiments at once: worker processes on the CPU's cores, or streams on one GPU."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import queue
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -75,34 +76,24 @@ def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: i
     _pass_on(records, todo, report)
 
 
-class _Stopped(Exception):
-    """Unwinds a thread whose work is no longer wanted."""
-
-
 def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, report: Report) -> None:
-    """One run does not fill a large GPU: several replay their steps on streams of their own, a thread each."""
-    stop = threading.Event()
-
-    def work(experiment: Experiment) -> None:
-        def tell(record: dict) -> None:
-            if stop.is_set():
-                raise _Stopped
-            report(experiment, record)
-
-        tell({"event": "begin"})
-        runs.perform(experiment, store, report=tell, **settings)
-        report(experiment, DONE)
-
-    pool = ThreadPoolExecutor(pack)
+    """One run does not fill a large GPU: several replay their steps on streams of their own, launched in turn by this thread."""
+    waiting, active = deque(todo), []
     try:
-        running = {pool.submit(work, experiment) for experiment in todo}
-        while running:
-            finished, running = wait(running, timeout=0.2, return_when=FIRST_COMPLETED)
-            for future in finished:
-                future.result()
+        while waiting or active:
+            if waiting and len(active) < pack:
+                experiment = waiting.popleft()
+                tell = lambda record, experiment=experiment: report(experiment, record)
+                active.append((experiment, runs.performing(experiment, store, settings["device"], settings["data"], tell), runs.on_own_stream()))
+            for run in list(active):
+                experiment, steps, stream = run
+                with stream:
+                    if next(steps, DONE) is DONE:
+                        active.remove(run)
+                        report(experiment, DONE)
     finally:
-        stop.set()
-        pool.shutdown(cancel_futures=True)
+        for _, steps, _ in active:
+            steps.close()  # clears away an unfinished run
 
 
 def _pass_on(records, todo: Sequence[Experiment], report: Report) -> None:

@@ -16,7 +16,7 @@ from recollect.mainnet import MainNet
 from recollect.relation import seeing
 from recollect.relation.bilevel import HYPERGRADIENTS
 from recollect.relation.net import RelationReplayNet
-from recollect.seeding import GENERATOR, seeded
+from recollect.seeding import seeded
 from recollect.terms import Terms, Weighting, preset, weighed
 
 ORDERS = ("printed", "fresh")
@@ -76,7 +76,7 @@ class Relational(Phased):
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
-        with GENERATOR, seeded(seed):
+        with seeded(seed):
             self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
         self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
         self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)

@@ -111,7 +111,8 @@ class Similarity:
 
     def harms(self) -> list[tuple[float, int, int]]:
         """(G, old class, new class) wherever learning the new one harms the old one, worst first."""
-        return sorted((g, old, new) for old, row in zip(self.classes, self.G) if old not in self.new for new, g in zip(self.new, row) if g < 0)
+        rows = ((old, row) for old, row in zip(self.classes, self.G) if old not in self.new)
+        return sorted((g, old, new) for old, row in rows for new, g in zip(self.new, row) if g < 0)
 
     @functools.cached_property
     def scale(self) -> float:
@@ -137,7 +138,7 @@ class Explanation:
     run: str
     method: str
     stream: str
-    settings: dict[str, int]
+    settings: dict[str, int]  # memory, epochs and seed
     accuracy: float  # ACC of Class-IL, in %
     terms: tuple[str, ...]  # new samples' first
     classes: tuple[str, ...]  # names by label
@@ -198,13 +199,15 @@ def read(folder: Path) -> Explanation:
         if len(epochs) != tasks * numbers["epochs"]:
             raise ValueError("records are missing")
         if not any("phase" in epoch for epoch in epochs):
-            raise BadInput(f"{folder.name} is a run of {method}, whose weights are not learned; only relational methods have weights to explain (recollect run rer)")
+            raise BadInput(f"{folder.name} is a run of {method}, whose weights are not learned; "
+                           "only relational methods have weights to explain (recollect run rer)")  # fmt: skip
         terms = tuple(epochs[0]["loss"])
         known = tuple(map(_epoch, epochs))
-        learned = tuple(_task(number, [epoch for epoch in epochs if epoch["task"] == number], reviews.get(number, {})) for number in range(tasks))
+        of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
+        ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
         surface = _surface(folder, epochs, terms)
-        found = Explanation(_printable(folder.resolve().name), method, stream, numbers, accuracy, terms, classes, preset or (1.0,) * len(terms),
-                            known, learned, surface, tuple(_notes(known, tasks, surface)))  # fmt: skip
+        found = Explanation(_printable(folder.resolve().name), method, stream, numbers, accuracy, terms, classes,
+                            preset or (1.0,) * len(terms), known, ends, surface, tuple(_notes(known, tasks, surface)))  # fmt: skip
         found.lines  # worked out now, so that a weight that is not there shows here
     return found
 
@@ -222,6 +225,8 @@ def _blaming(file: Path) -> Iterator[None]:
 
 def _epoch(record: dict) -> Epoch:
     spreads = lambda key: {term: _spread(of) for term, of in record.get(key, {}).items()}
+    if record["phase"] not in STRIP:
+        raise ValueError("no such phase")
     return Epoch(record["task"], record["epoch"], record["phase"], record["loss"], spreads("weights"), spreads("proposed"))
 
 
@@ -238,10 +243,10 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
         for label, record in of["classes"].items():
             by_class.setdefault(int(label), {})[term] = _spread(record)
     asleep = all(epoch["phase"] == "preset" for epoch in epochs)
-    found = review.get("similarity")
+    validation, found = review.get("validation", {}), review.get("similarity")
     similarity = found and Similarity(tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"]))
     return Task(number, {label: by_class[label] for label in sorted(by_class) if label >= 0}, "weights" not in last,
-                {} if asleep else review.get("validation", {}).get("weights", {}), review.get("validation", {}).get("old", ""), similarity)  # fmt: skip
+                {} if asleep else validation.get("weights", {}), validation.get("old", ""), similarity)  # fmt: skip
 
 
 def _surface(folder: Path, epochs: list[dict], terms: tuple[str, ...]) -> Surface | None:
@@ -277,10 +282,13 @@ def net(folder: Path) -> RelationReplayNet:
 def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iterator[str]:
     phases = {epoch.phase for epoch in epochs}
     if phases == {"preset"}:
-        why = "the run has one task only, and so no old one to relate to" if tasks == 1 else "no task was late enough for it (relation_from_task)"
-        yield f"The relation was never active: {why}. The preset weights were in use throughout, and the Relation Replay Net learned nothing."
+        alone = "the run has one task only, and so no old one to relate to"
+        why = alone if tasks == 1 else "no task was late enough for it (relation_from_task)"
+        yield (f"The relation was never active: {why}. The preset weights were in use throughout, "
+               "and the Relation Replay Net learned nothing.")  # fmt: skip
     elif "relation" not in phases:
-        yield "The warm-up lasted for all epochs of every task: the preset weights were in use throughout, and the learned ones are proposals."
+        yield ("The warm-up lasted for all epochs of every task: the preset weights were in use throughout, "
+               "and the learned ones are proposals.")  # fmt: skip
     elif tasks == 1:
         yield "The run has one task only: there are no old classes to disturb."
     if surface is None and phases != {"preset"}:
@@ -295,7 +303,8 @@ def _printable(text: str) -> str:
 
 WEIGHTS = "How much a new and a memory sample count in the training loss, epoch by epoch: 1 counts in full, 0 not at all."
 RESPONSE = "What the Relation Replay Net, as it is at the end, answers to a pair of losses; each map's shades run over its own range."
-SIMILARITY = "Mean inner product of an old class's (row) and a new class's (column) gradients: below 0, learning the new class disturbs the old one."
+SIMILARITY = ("Mean inner product of an old class's (row) and a new class's (column) gradients: "
+              "below 0, learning the new class disturbs the old one.")  # fmt: skip
 BY_CLASS = "Mean weights of each class's samples in the last epoch of each task; a class has no weight as new once its task is over."
 VALIDATION = "Average weights over samples not trained on, pairs of a new and an old task's, at the end of each task."
 RECORDED = " Old samples are the memory's here: it alone has recorded logits."
@@ -320,7 +329,8 @@ def heading(e: Explanation) -> str:
 
 
 def subheading(e: Explanation) -> str:
-    return f"memory {e.settings['memory']}, {e.settings['epochs']} epoch{'s' * (e.settings['epochs'] != 1)} a task, seed {e.settings['seed']}, Class-IL ACC {e.accuracy:.1f} %"
+    memory, epochs, seed = e.settings.values()
+    return f"memory {memory}, {epochs} epoch{'' if epochs == 1 else 's'} a task, seed {seed}, Class-IL ACC {e.accuracy:.1f} %"
 
 
 def ending(e: Explanation) -> str:
@@ -377,7 +387,8 @@ def show(folder: Path, console: Console) -> None:
         title("Response of the Relation Replay Net")
         say(RESPONSE)
         console.print(Columns([_map(e, term) for term in e.terms], padding=(0, 1)), width=width)
-        say(f"Across: loss of the {e.surface.x} sample; up: loss of the {e.surface.y} sample; ◆: mean losses of the last epoch. {holding(e.surface)}")
+        x, y = e.surface.x, e.surface.y
+        say(f"Across: loss of the {x} sample; up: loss of the {y} sample; ◆: mean losses of the last epoch. {holding(e.surface)}")
     if any(task.similarity for task in e.tasks):
         title("Which classes disturb which")
         say(SIMILARITY)
@@ -398,12 +409,13 @@ def show(folder: Path, console: Console) -> None:
 
 def _plot(e: Explanation, width: int, height: int = 11) -> Text:
     """Lines of braille dots, two a column and four a row; bands of quantiles as light shade."""
-    columns, total, top = width - 7, len(e.epochs), max(1.0, *e.preset)
+    columns, total, top = max(width - 7, 20), len(e.epochs), max(1.0, *e.preset)
     place = lambda weight: min(max(round((1 - weight / top) * (4 * height - 1)), 0), 4 * height - 1)  # row of dots
     cells: dict[tuple[int, int], tuple[int, str]] = {}
     bands: dict[tuple[int, int], str] = {}
     for run in sorted(e.lines, key=lambda run: ("preset", "proposed", "learned").index(run.kind)):
-        ink = INKS[e.colour(run.term)] if run.kind == "learned" else f"dim {INKS[e.colour(run.term)]}"
+        faint = f"dim {INKS[e.colour(run.term)]}"
+        ink = INKS[e.colour(run.term)] if run.kind == "learned" else faint
         middles = [run.start + i + 0.5 for i in range(len(run.values))]
         first, stop = (2 * round(columns * epoch / total) for epoch in (run.start, run.start + len(run.values)))
         before = place(run.values[0].mean)
@@ -416,7 +428,7 @@ def _plot(e: Explanation, width: int, height: int = 11) -> Text:
                     cells[dot // 4, column // 2] = bits | BRAILLE[dot % 4][column % 2], ink
             before = at
             if run.kind == "learned":
-                bands |= {(row, column // 2): f"dim {INKS[e.colour(run.term)]}" for row in range(height) if place(high) <= 4 * row + 2 <= place(low)}
+                bands |= {(row, column // 2): faint for row in range(height) if place(high) <= 4 * row + 2 <= place(low)}
     edges = {round(columns * stretch.start / total): "│" if stretch.opens else "┊" for stretch in e.stretches if stretch.start}
     text = Text()
     for row in range(height):
@@ -468,40 +480,38 @@ def _map(e: Explanation, term: str) -> Text:
 
 
 def _harm_table(e: Explanation, task: Task, width: int) -> Table:
+    """Old classes by new classes; of too many, those with the strongest harm."""
     s = task.similarity
     places, room = decimals(s.scale), max(1, (width - 20) // 11)
-    worst = dict.fromkeys(new for _, _, new in s.harms()) | dict.fromkeys(s.new)  # in order of harm, then the rest
-    new = sorted(list(worst)[:room])
-    old = [c for c in s.classes if c not in s.new]
     row = lambda c: dict(zip(s.new, s.G[s.classes.index(c)]))
-    kept = sorted(sorted(old, key=lambda c: min(row(c).values()))[:ROWS])
+    every = [c for c in s.classes if c not in s.new]
+    old = sorted(sorted(every, key=lambda c: min(row(c).values()))[:ROWS])
+    new = sorted(list(dict.fromkeys([*(c for *_, c in s.harms()), *s.new]))[:room])
     table = tables.plain("", *(escape(_short(e.name(c), 9)) for c in new), title=f"Task {task.number + 1}", numbers=True)
-    for c in kept:
-        table.add_row(escape(_short(e.name(c))), *(Text(signed(row(c)[n], places), style=_sign(row(c)[n])) for n in new))
-    left_out = [f"{len(old) - len(kept)} old" for _ in [0] if len(kept) < len(old)] + [f"{len(s.new) - len(new)} new" for _ in [0] if len(new) < len(s.new)]
-    table.caption = Text(disturbance(e, s) + (f" Not shown: {series(left_out)}." if left_out else ""), style="dim")
+    for c in old:
+        table.add_row(escape(_short(e.name(c))), *(Text(signed(row(c)[n], places), style=HARM if row(c)[n] < 0 else HELP) for n in new))
+    missing = [f"{n} {kind}" for kind, n in {"old": len(every) - len(old), "new": len(s.new) - len(new)}.items() if n]
+    table.caption = Text(disturbance(e, s) + (f" Not shown: {series(missing)}." if missing else ""), style="dim")
     table.caption_justify = "left"
     return table
 
 
 def _class_table(e: Explanation, task: Task) -> Table:
+    """Weights of old classes and, below them, of the new ones; of too many, the old ones with the most unusual weights."""
+    first, last = e.terms[0], e.terms[-1]
+    weight = {label: of[last].mean for label, of in task.by_class.items() if last in of}
+    usual = float(np.median(list(weight.values()) or [0]))
+    new = [label for label, of in task.by_class.items() if first in of][:ROWS]
+    old = [label for label, of in task.by_class.items() if first not in of]
+    old = sorted(sorted(old, key=lambda label: abs(weight.get(label, usual) - usual), reverse=True)[:ROWS])
     table = tables.plain("", *e.terms, title=f"Task {task.number + 1}" + (", proposed" if task.proposed else ""), numbers=True)
-    usual = np.median([of[e.terms[-1]].mean for of in task.by_class.values() if e.terms[-1] in of] or [0])
-    unusual = lambda label: -abs(task.by_class[label][e.terms[-1]].mean - usual) if e.terms[-1] in task.by_class[label] else 0
-    new = [label for label, of in task.by_class.items() if e.terms[0] in of][:ROWS]
-    old = [label for label, of in task.by_class.items() if e.terms[0] not in of]
-    kept = sorted(sorted(old, key=unusual)[:ROWS])
-    for label in kept + new:
+    for label in old + new:
         of = task.by_class[label]
-        table.add_row(escape(_short(e.name(label))), *(Text(f"{of[term].mean:.4f}", style=INKS[e.colour(term)]) if term in of else "" for term in e.terms),
-                      end_section=bool(kept) and label == kept[-1])  # fmt: skip
-    if len(kept) + len(new) < len(task.by_class):
-        table.caption = Text(f"{len(task.by_class) - len(kept) - len(new)} classes not shown.", style="dim")
+        cells = (Text(f"{of[term].mean:.4f}", style=INKS[e.colour(term)]) if term in of else "" for term in e.terms)
+        table.add_row(escape(_short(e.name(label))), *cells, end_section=old[-1:] == [label])
+    if missing := len(task.by_class) - len(old) - len(new):
+        table.caption = Text(f"{missing} classes not shown.", style="dim")
     return table
-
-
-def _sign(g: float) -> str:
-    return HARM if g < 0 else HELP
 
 
 def _short(name: str, most: int = 14) -> str:
@@ -515,29 +525,32 @@ def page(folder: Path) -> str:
     """A run's explanation as one HTML page that needs nothing else."""
     e = read(folder)
     parts: list[str] = [tag("h1", heading(e)), tag("p", subheading(e), class_="soft"), *(tag("p", note, class_="note") for note in e.notes)]
-    parts += [tag("h2", "Weights over training"), tag("p", ending(e)),
-              tag("figure", svg.legend(e), _box("Weights over training", svg.weights(e)), tag("figcaption", WEIGHTS)), _numbers(e)]  # fmt: skip
+
+    def section(title: str, lead: str, caption: str, *content: str) -> None:
+        words = [tag("p", lead)] if lead else []
+        parts.extend([tag("h2", title), *words, tag("figure", *content, tag("figcaption", caption))])
+
+    section("Weights over training", ending(e), WEIGHTS, svg.legend(e), _box("Weights over training", svg.weights(e)))
+    parts.append(_numbers(e))
     if e.surface:
-        maps = [tag("div", svg.response(e, term), class_="scroll") for term in e.terms]
-        parts += [tag("h2", "Response of the Relation Replay Net"), tag("p", holding(e.surface)),
-                  tag("figure", tag("div", *maps, class_="row maps"), tag("figcaption", f"{RESPONSE} Dots: the mean losses of each epoch it learned in; ring: the last."))]  # fmt: skip
-    if any(task.similarity for task in e.tasks):
-        key = (tag("span", tag("i", class_=f"swatch {kind}"), words) for kind, words in {"harm": "below 0: disturbs", "help": "above 0: helps"}.items())
-        shown = [_harm_html(e, task) for task in e.tasks if task.similarity]
-        parts += [tag("h2", "Which classes disturb which"),
-                  tag("figure", tag("div", *key, class_="legend"), tag("div", *shown, class_="row"), tag("figcaption", SIMILARITY, " Below the rule: the new classes themselves."))]  # fmt: skip
-    if any(task.by_class for task in e.tasks):
-        parts += [tag("h2", "Weights by class"),
-                  tag("figure", tag("div", *(_class_html(e, task) for task in e.tasks if task.by_class), class_="row"), tag("figcaption", BY_CLASS))]  # fmt: skip
-    if any(task.validation for task in e.tasks):
-        rows = [[str(task.number + 1), *(_bar(e, term, task.validation[term]) for term in e.terms)] for task in e.tasks if task.validation]
-        parts += [tag("h2", "Weights on validation samples"),
-                  tag("figure", tag("div", _box("Weights on validation samples", _table(["after task", *_terms(e)], rows)), class_="row"), tag("figcaption", validation(e)))]  # fmt: skip
+        maps = (tag("div", svg.response(e, term), class_="scroll") for term in e.terms)
+        caption = RESPONSE + " Dots: the mean losses of each epoch it learned in; ring: the last."
+        section("Response of the Relation Replay Net", holding(e.surface), caption, tag("div", *maps, class_="row maps"))
+    if shown := [_harm_box(e, task) for task in e.tasks if task.similarity]:
+        kinds = {"harm": "below 0: disturbs", "help": "above 0: helps"}
+        key = tag("div", *(tag("span", tag("i", class_=f"swatch {kind}"), words) for kind, words in kinds.items()), class_="legend")
+        caption = SIMILARITY + " Below the rule: the new classes themselves."
+        section("Which classes disturb which", "", caption, key, tag("div", *shown, class_="row"))
+    if shown := [_class_box(e, task) for task in e.tasks if task.by_class]:
+        section("Weights by class", "", BY_CLASS, tag("div", *shown, class_="row"))
+    if rows := [[str(task.number + 1), *(_bar(e, term, task.validation[term]) for term in e.terms)] for task in e.tasks if task.validation]:
+        box = _box("Weights on validation samples", _table(["after task", *_terms(e)], rows))
+        section("Weights on validation samples", "", validation(e), tag("div", box, class_="row"))
     head = (tag("meta", charset="utf-8"), tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
             tag("title", f"{heading(e)}: weights explained"), tag("style", Markup(svg.STYLE)))  # fmt: skip
-    foot = tag("p", e.run, class_="soft")
-    return "<!DOCTYPE html>\n" + tag("html", tag("head", *head), tag("body", tag("main", *parts, tag("h2", "Run"), foot)), lang="en") + "\n"
+    body = tag("main", *parts, tag("footer", f"Run {e.run}", class_="soft"))
+    return "<!DOCTYPE html>\n" + tag("html", tag("head", *head), tag("body", body), lang="en") + "\n"
 
 
 def _box(label: str, content: Markup) -> Markup:
@@ -549,8 +562,9 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: Markup |
     """Headings and cells that are `Markup` are elements already; row `first_new` has a rule above it."""
     whole = lambda cell, kind, **attributes: cell if isinstance(cell, Markup) else tag(kind, cell, **attributes)
     top = tag("thead", tag("tr", *(whole(cell, "th", scope="col") for cell in head)))
-    body = (tag("tr", tag("th", row[0], scope="row", title=row[0]), *(whole(cell, "td") for cell in row[1:]), **({"class_": "first-new"} if i == first_new else {}))
-            for i, row in enumerate(rows))  # fmt: skip
+    ruled = lambda i: {"class_": "first-new"} if i == first_new else {}
+    body = (tag("tr", tag("th", first, scope="row", title=first), *(whole(cell, "td") for cell in cells), **ruled(i))
+            for i, (first, *cells) in enumerate(rows))  # fmt: skip
     return tag("table", *([caption] if caption else []), top, tag("tbody", *body))
 
 
@@ -558,32 +572,42 @@ def _terms(e: Explanation) -> list[Markup]:
     return [tag("th", term, scope="col", class_=f"t t{e.colour(term)}") for term in e.terms]
 
 
-def _bar(e: Explanation, term: str, weight: float, title: str = "") -> Markup:
-    return tag("td", f"{weight:.4f}", class_=f"bar t{e.colour(term)}", style=f"--w: {100 * min(max(weight, 0), 1):.1f}%", **({"title": title} if title else {}))
+def _bar(e: Explanation, term: str, weight: float, **more: str) -> Markup:
+    return tag("td", f"{weight:.4f}", class_=f"bar t{e.colour(term)}", style=f"--w: {100 * min(max(weight, 0), 1):.1f}%", **more)
 
 
-def _harm_html(e: Explanation, task: Task) -> Markup:
+def _harm_box(e: Explanation, task: Task) -> Markup:
     s = task.similarity
     places = decimals(s.scale)
     alpha = lambda g: 0.06 + 0.49 * min(abs(g) / s.scale, 1) ** 0.5 if math.isfinite(g) else 0
-    cell = lambda g, old, new: tag("td", signed(g, places), class_="harm" if g < 0 else "help", style=f"--a: {alpha(g):.2f}", title=f"{old} and {new}: {signed(g, places + 2)}")
-    rows = [[e.name(c), *(cell(g, e.name(c), e.name(n)) for n, g in zip(s.new, row))] for c, row in zip(s.classes, s.G)]
+
+    def cell(g: float, old: int, new: int) -> Markup:
+        words = f"{e.name(old)} and {e.name(new)}: {signed(g, places + 2)}"
+        return tag("td", signed(g, places), class_="harm" if g < 0 else "help", style=f"--a: {alpha(g):.2f}", title=words)
+
+    rows = [[e.name(c), *(cell(g, c, n) for n, g in zip(s.new, row))] for c, row in zip(s.classes, s.G)]
     first_new = next((i for i, c in enumerate(s.classes) if c in s.new), -1)
-    caption = tag("caption", f"Task {task.number + 1}: {', '.join(map(e.name, s.new)) if len(s.new) < 5 else f'{len(s.new)} new classes'}", tag("small", disturbance(e, s)))
+    named = ", ".join(map(e.name, s.new)) if len(s.new) < 5 else f"{len(s.new)} new classes"
+    caption = tag("caption", f"Task {task.number + 1}: {named}", tag("small", disturbance(e, s)))
     return _box(f"Similarities of task {task.number + 1}", _table(["class", *map(e.name, s.new)], rows, caption, first_new))
 
 
-def _class_html(e: Explanation, task: Task) -> Markup:
-    cell = lambda term, of: _bar(e, term, of[term].mean, f"25 to 75 %: {of[term].low:.4f} to {of[term].high:.4f}") if term in of else ""
-    rows = [[e.name(label), *(cell(term, of) for term in e.terms)] for label, of in task.by_class.items()]
+def _class_box(e: Explanation, task: Task) -> Markup:
+    cell = lambda term, value: _bar(e, term, value.mean, title=f"25 to 75 %: {value.low:.4f} to {value.high:.4f}")
+    rows = [[e.name(label), *(cell(term, of[term]) if term in of else "" for term in e.terms)] for label, of in task.by_class.items()]
     first_new = next((i for i, of in enumerate(task.by_class.values()) if e.terms[0] in of), -1)
-    caption = tag("caption", f"Task {task.number + 1}", *([tag("small", "proposed; the preset weights were in use")] if task.proposed else []))
-    return _box(f"Weights by class of task {task.number + 1}", _table(["class", *_terms(e)], rows, caption, first_new))
+    aside = [tag("small", "proposed; the preset weights were in use")] if task.proposed else []
+    table = _table(["class", *_terms(e)], rows, tag("caption", f"Task {task.number + 1}", *aside), first_new)
+    return _box(f"Weights by class of task {task.number + 1}", table)
 
 
 def _numbers(e: Explanation) -> Markup:
     """The figure's numbers, for those who would rather read them."""
-    word = lambda epoch, term: next((f"{of[term].mean:.4f} ({of[term].low:.4f} to {of[term].high:.4f})" for of in (epoch.weights, epoch.proposed) if of), f"{e.preset[e.terms.index(term)]:g}")
+
+    def word(epoch: Epoch, term: str) -> str:
+        value = (epoch.weights or epoch.proposed).get(term)
+        return f"{value.mean:.4f} ({value.low:.4f} to {value.high:.4f})" if value else f"{e.preset[e.terms.index(term)]:g}"
+
     rows = [[str(epoch.task + 1), str(epoch.number + 1), epoch.phase, *(word(epoch, term) for term in e.terms)] for epoch in e.epochs]
-    table = _table(["task", "epoch", "phase", *_terms(e)], rows)
-    return tag("details", tag("summary", "The numbers: mean (25 to 75 %); proposed ones in a warm-up"), _box("Weights of each epoch", table))
+    box = _box("Weights of each epoch", _table(["task", "epoch", "phase", *_terms(e)], rows))
+    return tag("details", tag("summary", "The numbers: mean (25 to 75 %); proposed ones in a warm-up"), box)

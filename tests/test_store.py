@@ -1,0 +1,128 @@
+"""Runs on disk: whole or not there, one folder an experiment."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import recollect
+from recollect.errors import BadInput
+from recollect.experiments import Experiment
+from recollect.store import Recording, Store, read_lines, read_result
+
+EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
+RESULT = {"class_il": {"acc": 61.5}}
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "some" / "runs")
+
+
+def record(store: Store, result: dict = RESULT) -> Path:
+    with store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch", "epoch": 0})
+        recording.line({"event": "task", "task": 0})
+        recording.tensors("weighting", {"w": torch.arange(6.0).reshape(2, 3).T})
+        recording.result(result)
+    return store.path(EXPERIMENT)
+
+
+def names(store: Store) -> list[str]:
+    return sorted(path.name for path in store.root.iterdir())
+
+
+def test_a_run_is_a_folder_of_settings_records_result_and_tensors(store):
+    folder = record(store)
+    assert sorted(path.name for path in folder.iterdir()) == ["experiment.json", "metrics.jsonl", "result.json", "weighting.safetensors"]
+    assert json.loads((folder / "experiment.json").read_text()) == json.loads(json.dumps(EXPERIMENT.document()))
+    assert [line["event"] for line in read_lines(folder)] == ["epoch", "task"]
+    assert store.result(EXPERIMENT) == read_result(folder) == RESULT
+    assert load_file(folder / "weighting.safetensors")["w"].tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_what_is_in_progress_is_a_part_and_has_no_result_yet(store):
+    with store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch"})
+        assert names(store) == [f"{EXPERIMENT.name}.part"] and store.result(EXPERIMENT) is None
+        assert read_lines(recording.folder) == [{"event": "epoch"}]  # there to be watched
+        recording.result(RESULT)
+    assert names(store) == [EXPERIMENT.name]
+
+
+@pytest.mark.parametrize("trouble", (OSError, KeyboardInterrupt, SystemExit))
+def test_what_goes_wrong_leaves_nothing(store, trouble):
+    with pytest.raises(trouble), store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch"})
+        raise trouble
+    assert names(store) == []
+
+
+def test_an_old_run_stays_until_the_new_one_is_whole(store):
+    record(store)
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
+        raise KeyboardInterrupt
+    assert store.result(EXPERIMENT) == RESULT
+    record(store, {"class_il": {"acc": 70.0}})
+    assert store.result(EXPERIMENT) == {"class_il": {"acc": 70.0}} and names(store) == [EXPERIMENT.name]
+
+
+def test_an_experiment_has_one_writer_at_a_time(store):
+    with store.recording(EXPERIMENT) as recording:
+        with pytest.raises(BadInput, match="another process"), store.recording(EXPERIMENT):
+            pass
+        recording.line({"event": "epoch"})
+        recording.result(RESULT)
+    assert read_lines(store.path(EXPERIMENT)) == [{"event": "epoch"}]
+
+
+def test_a_writer_that_was_killed_keeps_nobody_out(store):
+    if not (child := os.fork()):
+        with store.recording(EXPERIMENT) as recording:
+            recording.line({"event": "half"})
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert names(store) == [f"{EXPERIMENT.name}.part"]
+    assert [line["event"] for line in read_lines(record(store))] == ["epoch", "task"]
+    assert names(store) == [EXPERIMENT.name]
+
+
+@pytest.mark.parametrize("content, words", [(None, "not a run's folder"), ("{", "remove the folder")])
+def test_a_folder_that_is_no_run_is_named(store, content, words):
+    folder = store.path(EXPERIMENT)
+    folder.mkdir(parents=True)
+    if content:
+        (folder / "result.json").write_text(content)
+    with pytest.raises(BadInput, match=words) as error:
+        store.result(EXPERIMENT)
+    assert str(folder) in str(error.value)
+
+
+def test_the_folder_is_tried_before_any_work(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="--out"):
+        Store(tmp_path / "file" / "runs").prepare()
+    Store(tmp_path / "runs").prepare()
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize("change", (dict(seed=1), dict(memory=21), dict(lr=0.2), dict(weights=(1, 2)), dict(classes="0,1"), dict(shuffle=0)))
+def test_the_folder_is_named_after_every_setting(change):
+    assert Experiment.of("er", **{"memory": 20, "epochs": 1} | change).name != EXPERIMENT.name
+
+
+def test_defaults_written_out_are_the_same_experiment():
+    assert Experiment.of("er", "digits", memory="20", epochs="1", seed="0", batch="10", lr="0.1", tasks="5", weights="1,1").name == EXPERIMENT.name
+
+
+def test_the_library_keeps_its_runs_and_reads_them_back(tmp_path, monkeypatch):
+    first = json.loads(json.dumps(recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)))
+    monkeypatch.setattr(Recording, "line", lambda *_: pytest.fail("run again"))
+    assert recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path) == first == Store(tmp_path).result(EXPERIMENT)
+    lines = read_lines(Store(tmp_path).path(EXPERIMENT))
+    assert [line["event"] for line in lines] == ["epoch", "task"] * 5
+    assert [line["class_il"] for line in lines if line["event"] == "task"] == first["class_il"]["matrix"]
