@@ -370,8 +370,9 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
 @contextlib.contextmanager
 def started(words: str, **streams) -> Iterator[subprocess.Popen]:
     """The command as a group of processes, none of which outlives the test."""
-    process = subprocess.Popen([sys.executable, "-m", "recollect", *words.split()], stderr=subprocess.PIPE, text=True, start_new_session=True,
-                               env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}, **streams)  # fmt: skip
+    command, paths = [sys.executable, "-m", "recollect", *words.split()], os.pathsep.join(sys.path)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True,
+                               env=os.environ | {"PYTHONPATH": paths}, **streams)  # fmt: skip
     try:
         yield process
     finally:

@@ -71,6 +71,18 @@ def test_an_old_run_stays_until_the_new_one_is_whole(store):
     assert store.result(EXPERIMENT) == {"class_il": {"acc": 70.0}} and names(store) == [EXPERIMENT.name]
 
 
+def test_a_run_that_makes_way_is_never_half_there(store, monkeypatch):
+    def interrupted(folder, **_):
+        Path(folder, "result.json").unlink(missing_ok=True)
+        raise KeyboardInterrupt
+
+    record(store)
+    monkeypatch.setattr("shutil.rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        record(store)
+    assert store.result(EXPERIMENT) == RESULT
+
+
 def test_an_experiment_has_one_writer_at_a_time(store):
     with store.recording(EXPERIMENT) as recording:
         with pytest.raises(BadInput, match="another process"), store.recording(EXPERIMENT):
@@ -110,13 +122,14 @@ def test_the_folder_is_tried_before_any_work(tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("change", (dict(seed=1), dict(memory=21), dict(lr=0.2), dict(weights=(1, 2)), dict(classes="0,1"), dict(shuffle=0)))
+@pytest.mark.parametrize("change", ({"seed": 1}, {"memory": 21}, {"lr": 0.2}, {"weights": (1, 2)}, {"classes": "0,1"}, {"shuffle": 0}))
 def test_the_folder_is_named_after_every_setting(change):
     assert Experiment.of("er", **{"memory": 20, "epochs": 1} | change).name != EXPERIMENT.name
 
 
 def test_defaults_written_out_are_the_same_experiment():
-    assert Experiment.of("er", "digits", memory="20", epochs="1", seed="0", batch="10", lr="0.1", tasks="5", weights="1,1").name == EXPERIMENT.name
+    written = Experiment.of("er", "digits", memory="20", epochs="1", seed="0", batch="10", lr="0.1", tasks="5", weights="1,1")
+    assert written.name == EXPERIMENT.name
 
 
 def test_the_library_keeps_its_runs_and_reads_them_back(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Column
 
 from recollect.experiments import Experiment
 
@@ -16,7 +17,8 @@ class Display:
 
     def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
         self.console = Console(stderr=True, quiet=quiet)
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("epochs"), TimeElapsedColumn(),
+        wraps = Column()  # where the line is too long, the text gives way and not the numbers
+        columns = (TextColumn("{task.description}", table_column=wraps), BarColumn(20), MofNCompleteColumn(), TextColumn("epochs"), TimeElapsedColumn(),
                    TextColumn("left"), TimeRemainingColumn(compact=True, elapsed_when_finished=False))  # fmt: skip
         self._progress = Progress(*columns, console=self.console, disable=quiet or not self.console.is_interactive, transient=True)
         self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
