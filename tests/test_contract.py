@@ -195,3 +195,26 @@ def test_importing_recollect_brings_in_nothing_heavy():
     heavy = ["sklearn", "rich", "typer", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
     code = f"import torch, sys; before = set(sys.modules); import recollect; print([m for m in {heavy} if m in sys.modules and m not in before])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_other_images_under_the_same_name_are_another_experiment(tmp_path):
+    import numpy as np
+
+    def write(seed: int) -> str:
+        random = np.random.default_rng(seed)
+        images = lambda n: random.integers(0, 256, (n, 8, 8), dtype=np.uint8)
+        np.savez(tmp_path / "mine.npz", x_train=images(40), y_train=np.arange(40) % 4, x_test=images(8), y_test=np.arange(8) % 4)
+        return Experiment.of("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
+
+    first = write(0)
+    one = recollect.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
+    second = write(1)
+    other = recollect.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
+    assert first.hash != second.hash and write(0).hash == first.hash
+    assert one["experiment"]["content"] != other["experiment"]["content"]
+
+
+def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
+    settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=10)
+    first = recollect.run("er", out=tmp_path, **settings)
+    assert recollect.run("er", out=tmp_path, **settings) == first

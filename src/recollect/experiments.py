@@ -112,6 +112,7 @@ class Experiment:
     weight_decay: float
     forward: str
     precision: str
+    content: str | None = None  # fingerprint of one's own data: other images, another experiment
     options: tuple[tuple[str, Any], ...] = ()  # of the method and its weighting
 
     @classmethod
@@ -120,7 +121,7 @@ class Experiment:
         if method not in RECIPES:
             raise unknown("method", method, RECIPES)
         known = streams.setting(stream)
-        own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "options")}
+        own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
         options = RECIPES[method].options()
         settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None, "network": known.network if known else None}
         given = {key: value for key, value in given.items() if value is not None}
@@ -138,10 +139,10 @@ class Experiment:
             raise BadInput(f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)")
         for key in ("epochs", "batch", "lr"):
             if not (math.isfinite(settings[key]) and settings[key] > 0):
-                raise BadInput(f"{key} {settings[key]} must be greater than 0")
+                raise BadInput(f"{key} {settings[key]} must be a number greater than 0")
         for key in ("momentum", "weight_decay", "seed"):
-            if not (math.isfinite(settings[key]) and settings[key] >= 0):
-                raise BadInput(f"{key} {settings[key]} must not be negative")
+            if not (math.isfinite(settings[key]) and 0 <= settings[key] < 2**63):
+                raise BadInput(f"{key} {settings[key]} must be a number from 0 up")
         if settings["forward"] not in ("separate", "joint"):
             raise BadInput(f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
         if settings["precision"] not in PRECISIONS:
@@ -151,7 +152,7 @@ class Experiment:
         if known and settings["tasks"] is None and settings["classes"] is None:
             settings["tasks"] = known.tasks
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
-        experiment = cls(method, stream, **{name: settings[name] for name in own}, options=chosen)
+        experiment = cls(method, stream, **{name: settings[name] for name in own}, content=streams.fingerprint(stream), options=chosen)
         experiment.build()  # what the method itself refuses, it refuses now
         return experiment
 
@@ -160,8 +161,8 @@ class Experiment:
         return RECIPES[self.method].build(dict(self.options))
 
     def document(self) -> dict[str, Any]:
-        """All settings as plain data, options beside the rest."""
-        return {**asdict(self), "options": None} | {"options": dict(self.options)}
+        """All settings as plain data, as they are written down and read back."""
+        return json.loads(json.dumps({**asdict(self), "options": dict(self.options)}))
 
     @property
     def hash(self) -> str:

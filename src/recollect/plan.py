@@ -94,6 +94,8 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
     n = presented + np.arange(steps * batch)
     row = np.where(n < capacity, n, rng.integers(0, n + 1))
     row = np.minimum(row, capacity).reshape(steps, batch)
-    later = np.triu(np.ones((batch, batch), dtype=bool), k=1)  # later[i, j]: j comes after i
-    overwritten = ((row[:, :, None] == row[:, None, :]) & later).any(axis=2)
-    return np.where(overwritten, capacity, row)
+    wanted = (row + (capacity + 1) * np.arange(steps)[:, None]).ravel()  # the same number: the same row in the same step
+    _, last = np.unique(wanted[::-1], return_index=True)
+    kept = np.zeros(steps * batch, dtype=bool)
+    kept[steps * batch - 1 - last] = True
+    return np.where(kept.reshape(steps, batch), row, capacity)

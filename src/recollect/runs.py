@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import platform
 import subprocess
 import time
@@ -144,11 +145,11 @@ def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
 
 def load(experiment: Experiment, data: Path | None = None) -> Stream:
     """The experiment's stream; read once a process."""
-    return _load(experiment.stream, experiment.tasks, experiment.classes, experiment.shuffle, data)
+    return _load(experiment.stream, experiment.content, experiment.tasks, experiment.classes, experiment.shuffle, data)
 
 
 @functools.lru_cache(maxsize=2)
-def _load(name, tasks, classes, shuffle, data) -> Stream:
+def _load(name, content, tasks, classes, shuffle, data) -> Stream:
     return streams.load(name, tasks=tasks, classes=classes, shuffle=shuffle, root=data)
 
 
@@ -167,7 +168,7 @@ def provenance(device: str) -> dict:
     """Which code, on what: enough to run it again."""
     named = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     return {
-        "commit": _commit(),
+        "commit": os.environ.get("RECOLLECT_COMMIT") or _commit(),
         "versions": {"recollect": __version__, "torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()},
         "device": f"{device}: {named}",
         "threads": torch.get_num_threads(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
@@ -10,6 +11,9 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from rich.table import Column
 
 from recollect.experiments import Experiment
+
+
+LOG_EVERY = 30  # seconds
 
 
 class Display:
@@ -24,6 +28,7 @@ class Display:
         self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
         self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
         self._done = dict.fromkeys(experiments, 0)  # epochs
+        self._said = time.monotonic()
 
     def __enter__(self) -> Display:
         self._progress.start()
@@ -39,6 +44,9 @@ class Display:
             self._done[experiment] = min(self._done[experiment] + 1, whole)
             text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
             self._progress.update(self._bar, description=text)
+            if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:  # a log file: a line now and then
+                self._said = time.monotonic()
+                self.console.print(f"{text} ({sum(self._done.values())} of {sum(self._epochs.values())} epochs in all)", soft_wrap=True, highlight=False)
         elif record["event"] == "run":
             self._done[experiment] = whole
         self._progress.update(self._bar, completed=sum(self._done.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -90,6 +91,18 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
+def fingerprint(name: str) -> str | None:
+    """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
+    kind, _, path = name.partition(":")
+    if kind == "npz" and Path(path).is_file():
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    if kind == "folder" and Path(path).is_dir():
+        listing = sorted((str(file.relative_to(path)), file.stat().st_size) for file in Path(path).rglob("*") if file.is_file())
+        return hashlib.sha256(repr(listing).encode()).hexdigest()[:16]
+    return None  # a path that is not there is reported when it is read
+
+
 def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[str | int] | None = None,
          shuffle: int | None = None, root: Path | None = None) -> Stream:  # fmt: skip
     """A stream by name.
@@ -103,7 +116,7 @@ def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[st
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
     if shuffle is not None and shuffle < 0:
-        raise BadInput(f"shuffle {shuffle} must not be negative")
+        raise BadInput(f"shuffle {shuffle} must be a number from 0 up")
     if shuffle is not None:
         kept = [kept[i] for i in np.random.default_rng(shuffle).permutation(len(kept))]
     tasks = tasks or _tasks(known, len(kept))
