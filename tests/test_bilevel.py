@@ -349,3 +349,18 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
         learner.update(task, records.append)
     assert records[-1]["phase"] == "relation" and 0 < records[-1]["weights"]["new"]["mean"] < 1
     assert learner.evaluate(stream).class_il[1] > 60
+
+
+def test_in_bfloat16_the_relation_is_the_same_up_to_rounding_and_can_still_be_reviewed():
+    stream = toy(tasks=2, each=12, channels=3)
+    reviews = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        learner = Learner(ER(Relation()), ResNet18(stream.shape, 4, width=8), classes=4, pixels=stream.pixels, memory=8, epochs=1, batch=4, lr=0.01, precision=precision)
+        records = []
+        for task in stream:
+            learner.update(task, records.append)
+        reviews.append((records[-1]["G"]["memory"]["mean"], learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1])))
+    (g, review), (g_low, review_low) = reviews
+    assert g_low == pytest.approx(g, rel=0.15) and g_low != g
+    assert review_low["validation"]["weights"] == pytest.approx(review["validation"]["weights"], abs=0.02)

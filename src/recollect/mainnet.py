@@ -6,6 +6,7 @@ forward-mode differentiation) a matter of binding other views.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator
 
@@ -87,6 +88,16 @@ class MainNet:
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
+
+    @contextlib.contextmanager
+    def exact(self) -> Iterator[None]:
+        """Inside, nothing is rounded to bfloat16."""
+        before = self.matrices, self.autocast
+        self.matrices, self.autocast = None, contextlib.nullcontext()
+        try:
+            yield
+        finally:
+            self.matrices, self.autocast = before
 
     def _rounded(self, theta: Tensor) -> list[Tensor]:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""

@@ -49,7 +49,8 @@ def task(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
         return {}
     learner.net.module.eval()
     try:
-        return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
+        with learner.net.exact():  # forward mode through BatchNorm in evaluation mode does not go with autocast
+            return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
     finally:
         learner.net.module.train()
         learner.net.rest()
