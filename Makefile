@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow bench clean
+.PHONY: demo test test-slow bench docs clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/recollect demo
@@ -15,6 +15,10 @@ test-slow: $(VENV)/ready
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python benchmarks/step_cost.py
+	$(VENV)/bin/python benchmarks/relation_cost.py
+
+docs: $(VENV)/ready
+	$(VENV)/bin/python docs/generate.py
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

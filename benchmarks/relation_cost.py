@@ -9,7 +9,7 @@ the epochs warm-up, against an ER step.
 
 import argparse
 import json
-import resource
+import re
 import statistics
 import subprocess
 import sys
@@ -68,24 +68,30 @@ def variants(base) -> dict[str, tuple]:
 
 def peak(base: str, name: str) -> float:
     """MiB above the start, in a fresh process."""
-    code = f"import relation_cost; relation_cost.measure({base!r}, {name!r})"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import relation_cost; relation_cost.measure({base!r}, {name!r})"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(out.stdout)
 
 
 def measure(base: str, name: str) -> None:
     make, due = variants(BASES[base])[name]
     variant = make()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts anew (it would be the parent's)
+    before = resident("VmRSS")
     for _ in range(3):
         variant.step(due)
-    print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+    print(resident("VmHWM") - before)
+
+
+def resident(line: str) -> float:
+    """MiB, of a line of the process's own status (Linux)."""
+    return int(re.search(rf"{line}:\s+(\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--base", nargs="+", default=["ER"], choices=BASES)
     arguments = parser.parse_args()
     record = {"torch": torch.__version__, "threads": torch.get_num_threads(), "rounds": arguments.rounds}
@@ -101,14 +107,14 @@ def main():
         megabytes = {name: peak(base, name) for name in made}
         for name in made:
             print(f"{base:6} {name:36} {milliseconds[name]:8.1f} ms {megabytes[name]:8.0f} MiB")
-        plain, idle = milliseconds["baseline"], milliseconds["relational, no update"]
-        warm, relation = milliseconds["update, in warm-up"], milliseconds["update, past warm-up"]
-        average = ((plain * (INTERVAL - 1) + warm) + (idle * (INTERVAL - 1) + relation)) / (2 * INTERVAL)
+        paired = lambda top, bottom: statistics.median(t / b for t, b in zip(top, bottom))  # round by round: the machine's moods cancel
+        plain, idle, warm, relation = (times[name][1:] for name in ("baseline", "relational, no update", "update, in warm-up", "update, past warm-up"))
+        average = [((INTERVAL - 1) * (p + i) + w + r) / (2 * INTERVAL) for p, i, w, r in zip(plain, idle, warm, relation)]
         ratios = {
-            "update / double backward, time": relation / milliseconds["update, double backward"],
+            "update / double backward, time": paired(relation, times["update, double backward"][1:]),
             "update / double backward, memory": megabytes["update, past warm-up"] / megabytes["update, double backward"],
-            "warm-up update / double backward, time": warm / milliseconds["update in warm-up, double backward"],
-            "average relational step / baseline step": average / plain,
+            "warm-up update / double backward, time": paired(warm, times["update in warm-up, double backward"][1:]),
+            "average relational step / baseline step": paired(average, plain),
         }
         for name, value in ratios.items():
             print(f"{base:6} {name:42} {value:.2f}")

@@ -6,11 +6,13 @@ from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.learner import Learner
 from recollect.methods import DER, ER, ERACE, METHODS, DERpp, FineTune, Joint, Method
+from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.runs import run
 from recollect.streams import Pixels, Stream, Task, load
 from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy, distance
 
 __all__ = [
-    "DER", "ER", "ERACE", "METHODS", "BadInput", "Batch", "DERpp", "Experiment", "FineTune", "Fixed", "Joint", "Learner",
-    "Method", "Pixels", "RecollectError", "Stream", "Task", "Term", "Terms", "Weighting", "cross_entropy", "distance", "load", "run",
+    "DER", "ER", "ERACE", "METHODS", "BadInput", "Batch", "Consolidate", "DERpp", "EndToEnd", "Experiment", "FineTune", "Fixed", "Joint", "Learner",
+    "Method", "Pixels", "RecollectError", "Relation", "Split", "Stream", "Task", "Term", "Terms", "Weighting", "__version__", "cross_entropy", "distance",
+    "load", "run",
 ]  # fmt: skip

@@ -133,7 +133,7 @@ class Experiment:
         if settings["network"] is not None and settings["network"] not in NETWORKS:
             raise unknown("network", settings["network"], NETWORKS)
         recipe = RECIPES[method]
-        if not recipe.method.draws and not hasattr(recipe.method, "capacity"):
+        if not recipe.method.draws:
             settings["memory"] = 0
         elif settings["memory"] < 1:
             raise BadInput(f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)")

@@ -1,0 +1,42 @@
+"""What the pages say is what the records and the code say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_every_table_is_what_its_record_says():
+    check = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True)
+    assert check.returncode == 0, check.stderr
+
+
+def test_the_readmes_python_runs():
+    text = (ROOT / "README.md").read_text()
+    first, second = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    names: dict = {}
+    exec(first.replace("epochs=5", "epochs=1"), names)
+    exec(second, names)
+    assert names["learner"].tasks == 5 and names["relational"].weighting.__class__.__name__ == "Relation"
+
+
+def test_the_files_named_for_one_step_have_the_lines_the_readme_says():
+    text = (ROOT / "README.md").read_text()
+    sentence = re.search(r"To know one DER\+\+ step, read (.*?): (\d+) lines", text, flags=re.DOTALL)
+    files = re.findall(r"`([\w/]+\.py)`", sentence[1])
+    lines = [line for file in files for line in (ROOT / "src" / "recollect" / file).read_text().splitlines() if line.strip()]
+    assert len(lines) == int(sentence[2]) < 300
+    assert len((ROOT / "src" / "recollect" / "methods" / "derpp.py").read_text().splitlines()) == int(re.search(r"one file of (\d+) lines", text)[1])
+
+
+def test_every_command_in_the_readme_exists():
+    from typer.testing import CliRunner
+
+    from recollect.cli import app
+
+    words = set(re.findall(r"^recollect (\w+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    assert words >= {"run", "explain", "study", "methods", "data"}
+    for word in words:
+        assert CliRunner().invoke(app, [word, "--help"]).exit_code == 0, word
