@@ -36,7 +36,8 @@ def test_every_command_in_the_readme_exists():
 
     from recollect.cli import app
 
-    words = set(re.findall(r"^recollect (\w+)", (ROOT / "README.md").read_text(), flags=re.MULTILINE))
+    shell = "".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
+    words = set(re.findall(r"^recollect (\w+)", shell, flags=re.MULTILINE))
     assert words >= {"run", "explain", "study", "methods", "data"}
     for word in words:
         assert CliRunner().invoke(app, [word, "--help"]).exit_code == 0, word
