@@ -44,12 +44,12 @@ class Variant:
         image = lambda: torch.randn(B, 3, 32, 32, generator=random)
         batch = lambda: Batch(image(), torch.randint(CLASSES, (B,), generator=random), torch.randn(B, CLASSES, generator=random))
         self.new, *memory = (batch() for _ in range(1 + len(weighting.pools(self.method.draws))))
-        self.replay, self.spare = tuple(memory[: self.method.draws]), tuple(memory[self.method.draws :])
+        self.replay, self.extra = tuple(memory[: self.method.draws]), tuple(memory[self.method.draws :])
         self.memory = Memory(B, self.new.x, CLASSES if self.method.records else 0)
 
     def step(self, due: bool) -> None:
         rows = torch.arange(B)
-        train_step(self.method, Step(0 if due else 1, self.net, SGD(1e-4), self.memory, self.new.x, self.new.y, rows, self.new, self.replay, self.spare))
+        train_step(self.method, Step(0 if due else 1, self.net, SGD(1e-4), self.memory, self.new.x, self.new.y, rows, self.new, self.replay, self.extra))
 
 
 def variants(base) -> dict[str, tuple]:

@@ -9,6 +9,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+import recollect
 from recollect import ER, ERACE, BadInput, Batch, DERpp, Learner
 from recollect.descent import SGD
 from recollect.engine import Step, train_step
@@ -259,7 +260,20 @@ def test_consolidate_descends_the_memory_alone_once_warm():
     assert torch.allclose(net.theta, expected, rtol=0, atol=1e-14)
     for task, epoch in ((0, 1), (1, 0)):
         method.weighting.begin_epoch(task, epoch, epochs=2)
-        assert not method.weighting.warm
+        assert method.weighting.phase != "relation"
+
+
+def test_consolidate_keeps_both_memory_terms_of_a_method_with_one_draw():
+    class OneDraw(DERpp):
+        draws = 1
+
+        def rehearse(self, memory):
+            return [recollect.distance(memory), recollect.cross_entropy(memory)]
+
+    stream = toy()
+    method = OneDraw(Consolidate((1, 0.2, 0.5)))
+    Learner(method, CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=6, batch=4).update(stream.tasks[0])
+    assert torch.allclose(method.weighting.rehearsal, torch.tensor([0, 0.2, 0.5]))
 
 
 def test_vanilla_descends_both_losses_by_one_backward():
@@ -315,6 +329,20 @@ def test_an_operation_without_forward_mode_is_named(own, named):
 def test_double_backward_helps_where_forward_mode_cannot():
     learner = peculiar(True, "double-backward")
     assert not torch.equal(learner.method.weighting.phi, peculiar(True, "double-backward", tasks=0).method.weighting.phi)
+
+
+def test_a_whole_run_by_double_backward_is_measured_and_reviewed():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Doubled())
+    settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, memory=10)
+    result = recollect.run("rer", network=network, hypergradient="double-backward", **settings)
+    assert result["network"] == "Sequential" and result["class_il"]["acc"] > 25
+    with pytest.raises(BadInput, match="NoForwardMode"):
+        recollect.run("rer", network=nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Doubled()), **settings)
+
+
+class Doubled(nn.Module):
+    def forward(self, x):
+        return NoForwardMode.apply(x)
 
 
 def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:

@@ -218,3 +218,48 @@ def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
     settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=10)
     first = recollect.run("er", out=tmp_path, **settings)
     assert recollect.run("er", out=tmp_path, **settings) == first
+
+
+def test_a_learner_says_what_does_not_fit_together():
+    stream = toy()
+    make = lambda method, network=None, **more: Learner(method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more)
+    with pytest.raises(recollect.BadInput, match="FineTune remembers none"):
+        make(recollect.FineTune(recollect.Relation()))
+    with pytest.raises(recollect.BadInput, match="4 logits, one a class"):
+        make(recollect.ER(), MLP(stream.shape, 3)).update(stream.tasks[0])
+    with pytest.raises(recollect.BadInput, match="precision 'bf16'"):
+        make(recollect.ER(), precision="bf16")
+    with pytest.raises(recollect.BadInput, match="split"):
+        make(recollect.ER(recollect.Split()), memory=4)
+    method = recollect.ER()
+    make(method)
+    with pytest.raises(recollect.BadInput, match="another learner"):
+        make(method)
+
+    class Forgetful(recollect.ER):
+        names = ("new",)
+
+    with pytest.raises(recollect.BadInput, match="Forgetful has 2 loss terms and names 1"):
+        make(Forgetful()).update(stream.tasks[0])
+
+
+def test_an_interrupted_learner_leaves_the_network_to_its_owner():
+    stream, network = toy(), MLP((1, 8, 8), 4)
+    learner = Learner(recollect.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    steps = learner.updating(stream.tasks[0])
+    next(steps)
+    steps.close()
+    assert all(isinstance(p, nn.Parameter) for p in network.parameters()) and len(list(network.parameters())) == 4
+
+
+def test_an_experiment_writes_out_its_schedule():
+    options = dict(Experiment.of("rer", epochs=50).options)
+    assert (options["warmup"], options["interval"]) == (25, 5)
+    with pytest.raises(recollect.BadInput, match="2 loss terms"):
+        Experiment.of("er", weights=(1, 1, 1))
+
+
+def test_run_takes_a_networks_name_or_a_network():
+    settings = dict(classes=["0", "1"], tasks=1, epochs=1, memory=10)
+    assert recollect.run("er", network="cnn", **settings)["network"] == "CNN"
+    assert recollect.run("er", network=MLP((1, 8, 8), 2, hidden=7), **settings)["network"] == "MLP"

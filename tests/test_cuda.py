@@ -25,9 +25,8 @@ def learn(name: str, capture: bool, device: str = "cuda", **settings) -> torch.T
     stream = toy(tasks=2, each=24, channels=3)
     learner = Learner(RECIPES[name].build(defaults(name, "digits")), build("cnn", stream.shape, 4, 0), classes=4, pixels=stream.pixels, memory=8,
                       epochs=4, batch=4, lr=0.02, device=device, capture=capture, **settings)  # fmt: skip
-    with torch.cuda.stream(torch.cuda.Stream()):
-        for task in stream:
-            learner.update(task)
+    for task in stream:
+        learner.update(task)
     torch.cuda.synchronize()
     return learner.net.theta.detach().cpu()
 

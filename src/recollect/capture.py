@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+import contextlib
+from collections.abc import Callable, Hashable, Iterator
 
 import torch
 from torch import Tensor
@@ -11,6 +12,21 @@ from recollect.plan import Row
 from recollect.tape import Tape
 
 Body = Callable[[int, Row, Tape], None]
+
+
+@contextlib.contextmanager
+def on_own_stream() -> Iterator[None]:
+    """A CUDA stream of one's own where there is a GPU: what runs on the common one cannot be recorded."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    outside, own = torch.cuda.current_stream(), torch.cuda.Stream()
+    own.wait_stream(outside)
+    try:
+        with torch.cuda.stream(own):
+            yield
+    finally:
+        outside.wait_stream(own)
 
 
 class Graphs:

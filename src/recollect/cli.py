@@ -257,7 +257,7 @@ def record(name: str, documents: dict[str, list[dict]]) -> dict:
 
 def settings_of(experiment: Experiment) -> dict:
     document = experiment.document()
-    return {key: value for key, value in {**document, **document["options"]}.items() if key not in ("method", "stream", "options", "seed")}
+    return {key: value for key, value in {**document, **document["options"]}.items() if key not in ("method", "stream", "content", "options", "seed")}
 
 
 def shown(value) -> str:

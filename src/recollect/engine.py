@@ -21,7 +21,7 @@ from recollect.terms import Batch
 
 @dataclass
 class Step:
-    """Everything one step may look at. `spare` are the memory batches its weighting asked for."""
+    """Everything one step may look at. `extra` are the memory batches its weighting asked for."""
 
     number: int  # within the epoch
     net: MainNet
@@ -32,7 +32,7 @@ class Step:
     slots: Tensor | None  # rows of the memory they go to
     new: Batch
     replay: tuple[Batch, ...]
-    spare: tuple[Batch, ...]
+    extra: tuple[Batch, ...]
     tape: Tape = field(default_factory=Tape)
 
 
@@ -43,7 +43,7 @@ def train_step(method: Method, step: Step) -> None:
     loss = method.weighting.loss(method, step, terms)
     (gradient,) = torch.autograd.grad(loss, theta)
     direction = step.sgd.direction(theta, method.direction(gradient, step))
-    method.weighting.learn(method, step, terms, direction)  # the RRN, when it is its turn
+    method.weighting.after(method, step, terms, direction)  # the RRN, when it is its turn
     with torch.no_grad():
         theta.sub_(direction, alpha=step.sgd.lr)
     method.remember(step, terms)

@@ -13,12 +13,12 @@ from typing import Any
 
 from recollect import streams
 from recollect.errors import BadInput, unknown
+from recollect.mainnet import PRECISIONS
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
 from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.terms import Fixed, Weighting
 
-PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two on a GPU only
 FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
 
 
@@ -55,8 +55,8 @@ RECIPES: dict[str, Recipe] = {name: Recipe(method) for name, method in METHODS.i
      for name in ("er", "er-ace", "der++")
      for suffix, weighting in {"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split}.items()}  # fmt: skip
 
-# Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The CIFAR-10 rows are the
-# published settings, the rest are ours.
+# Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The rows of CIFAR and
+# Tiny-ImageNet and the weights are the published settings; those of the smaller streams are ours.
 DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("*", "*", 0, dict(memory=200, epochs=5, batch=32, lr=0.03, momentum=0.0, weight_decay=0.0, forward="separate",
                      precision="float32")),
@@ -64,8 +64,7 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("*", "*mnist", 0, dict(epochs=1)),
     ("*", "cifar*", 0, dict(epochs=50)),
     ("*", "tinyimagenet", 0, dict(epochs=50)),
-    ("finetune", "cifar*", 0, dict(lr=0.1)),
-    ("joint", "cifar*", 0, dict(lr=0.1)),
+    *((bound, stream, 0, dict(lr=0.1)) for bound in ("finetune", "joint") for stream in ("cifar*", "tinyimagenet")),
     ("er", "*", 0, dict(weights=(1.0, 1.0))),
     ("er-ace", "*", 0, dict(weights=(1.0, 1.0))),
     ("der", "*", 0, dict(weights=(1.0, 0.3))),
@@ -147,13 +146,14 @@ class Experiment:
             raise BadInput(f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
         if settings["precision"] not in PRECISIONS:
             raise unknown("precision", settings["precision"], PRECISIONS)
-        if settings["tasks"] is not None and settings["tasks"] < 1:
-            raise BadInput(f"tasks {settings['tasks']} must be at least 1")
         if known and settings["tasks"] is None and settings["classes"] is None:
             settings["tasks"] = known.tasks
+        schedule = {"warmup": settings["epochs"] // 2, "interval": max(1, settings["epochs"] // 10)}  # written out, so that a record says it
+        settings = {name: value for name, value in schedule.items() if name in options} | settings
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
         experiment = cls(method, stream, **{name: settings[name] for name in own}, content=streams.fingerprint(stream), options=chosen)
-        experiment.build()  # what the method itself refuses, it refuses now
+        built = experiment.build()  # what the method and its weighting refuse, they refuse now
+        built.weighting.check(built)
         return experiment
 
     def build(self) -> Method:
@@ -196,13 +196,11 @@ def _read(key: str, value: Any, kind: str) -> Any:
             return int(value)
         if kind == "float":
             return float(value)
-        if kind == "bool":
-            return {"true": True, "false": False}[str(value).lower()]
         if kind == "Sequence[float]":
             return tuple(float(word) for word in words)
         if kind == "tuple[str, ...]":
             return tuple(str(word) for word in words)
         return str(value)
-    except (ValueError, TypeError, KeyError):
-        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false", "Sequence[float]": "numbers with commas between"}
+    except (ValueError, TypeError):
+        wanted = {"int": "a whole number", "float": "a number", "Sequence[float]": "numbers with commas between"}
         raise BadInput(f"{key} '{value}' is not {wanted.get(kind, 'a list with commas between')}") from None

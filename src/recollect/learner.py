@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from recollect.capture import Graphs
+from recollect.capture import Graphs, on_own_stream
 from recollect.descent import SGD
 from recollect.engine import steps_of, train_epoch
-from recollect.errors import BadInput, RecollectError
-from recollect.mainnet import MainNet
+from recollect.errors import BadInput, RecollectError, unknown
+from recollect.mainnet import PRECISIONS, MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
 from recollect.metrics import Accuracies, accuracy
@@ -37,6 +37,12 @@ class Learner:
                  dtype: torch.dtype = torch.float32):  # fmt: skip
         if forward not in ("separate", "joint"):
             raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+        if precision not in PRECISIONS:
+            raise unknown("precision", precision, PRECISIONS)
+        if "inner" in method.weighting.pools(method.draws) and memory < 5:
+            raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
+        if vars(method).setdefault("learner", self) is not self:
+            raise BadInput("this method object teaches another learner already; make a new one")
         for name, value in {"epochs": epochs, "batch": batch, "lr": lr, **({"memory": memory} if method.draws else {})}.items():
             if not value > 0:
                 raise BadInput(f"{name} {value} must be greater than 0")
@@ -53,16 +59,24 @@ class Learner:
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
         """Learn one more task. `report` gets a record of every epoch."""
-        for _ in self.updating(task, report):
-            pass
+        with on_own_stream():
+            for _ in self.updating(task, report):
+                pass
 
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
         """The same, a step at a time, so that several learners can share a GPU."""
+        try:
+            yield from self._learn(task, report)
+        finally:
+            self.net.rest()  # the network is its owner's again, whatever happened
+
+    def _learn(self, task: Task, report: Callable[[dict], None]) -> Iterator[None]:
         x, y = (tensor.to(self.device) for tensor in self.method.training_set(task))
         self._check(x, y)
         if self.memory is None:
             self.memory = Memory(self.capacity, x, self.classes if self.method.records else 0, self.net.theta.dtype)
         weighting, names = self.method.weighting, self.method.names
+        self._ask(x[:1])
         self.method.begin_task(self, task)
         body = steps_of(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y))
         graphs = Graphs(body) if self.capture else None
@@ -74,7 +88,8 @@ class Learner:
             with seeded(self.seed, self.tasks, epoch, device=self.device):  # for dropout and the like in the network
                 tape = yield from train_epoch(body, plan, weighting.variant, graphs)
             self.memory.presented += len(plan) * self.batch
-            plan = self._plan(epoch + 1, len(x))  # while a GPU is still at work on this one
+            if epoch + 1 < self.epochs:
+                plan = self._plan(epoch + 1, len(x))  # while a GPU is still at work on this one
             kept = tape.read()
             losses = kept["losses"].mean(dim=(0, 1)).tolist()
             if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
@@ -85,7 +100,6 @@ class Learner:
         self.method.end_task(self, task)
         self.met |= set(task.classes)
         self.tasks += 1
-        self.net.rest()
 
     def _plan(self, epoch: int, samples: int) -> Plan:
         return plan_epoch(self.seed, self.tasks, epoch, samples=samples, batch=self.batch, pools=self.method.weighting.pools(self.method.draws),
@@ -108,6 +122,13 @@ class Learner:
         """Accuracy on the test images of every task of a stream, learned or not."""
         rows = [accuracy(self.logits(task.test[0]), task.test[1].to(self.device), task.classes) for task in stream]
         return Accuracies(*torch.tensor(rows).T.tolist())
+
+    @torch.no_grad()
+    def _ask(self, x: Tensor) -> None:
+        """Does the network answer with as many logits as there are classes?"""
+        answer = self.logits(x)
+        if answer.shape != (1, self.classes):
+            raise BadInput(f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class")
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         if len(x) != len(y):

@@ -1,4 +1,4 @@
-"""The Main Net: any nn.Module, its trainable parameters one vector θ.
+"""The Main Net: any nn.Module, its trainable parameters one vector θ. (The Relation Replay Net is held the same way, as φ.)
 
 One vector makes the update one operation, and the network at another θ (a virtual step, a direction of
 forward-mode differentiation) a matter of binding other views.
@@ -14,6 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from recollect.errors import BadInput
+
+
+PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
 
 class Slots:
@@ -34,10 +37,9 @@ class Slots:
 
     def views(self, *vectors: Tensor) -> list[Tensor]:
         """Views of one vector, or of several that make it up."""
-        sizes, cut = iter(self.sizes), []
-        for vector in vectors:
-            cut += vector.split(self.sizes if len(vectors) == 1 else list(_filling(len(vector), sizes)))
-        pieces = [piece.view(shape) for piece, shape in zip(cut, self.shapes)]
+        sizes = iter(self.sizes)
+        cut = vectors[0].split(self.sizes) if len(vectors) == 1 else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
+        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
         return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
     def bind(self, tensors: list[Tensor]) -> None:
@@ -58,8 +60,8 @@ class MainNet:
     def __init__(self, module: nn.Module, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, forward: str = "separate",
                  precision: str = "float32"):  # fmt: skip
         device = torch.device(device)
-        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False)
         self.low = precision == "bfloat16"
+        self.autocast = torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if self.low else contextlib.nullcontext()
         self.module = module.to(device, dtype)
         self.forward = {"separate": self._separate, "joint": self._joint}[forward]
         modules = list(module.modules())
@@ -88,16 +90,6 @@ class MainNet:
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
-
-    @contextlib.contextmanager
-    def exact(self) -> Iterator[None]:
-        """Inside, nothing is rounded to bfloat16."""
-        before = self.matrices, self.autocast
-        self.matrices, self.autocast = None, contextlib.nullcontext()
-        try:
-            yield
-        finally:
-            self.matrices, self.autocast = before
 
     def _rounded(self, theta: Tensor) -> list[Tensor]:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""

@@ -32,7 +32,3 @@ class Memory:
         self.y[rows] = y
         if self.recorded is not None:
             self.recorded[rows] = logits.to(self.recorded.dtype)
-
-    def state(self) -> dict[str, Tensor]:
-        tensors = {"x": self.x, "y": self.y, "recorded": self.recorded}
-        return {name: tensor for name, tensor in tensors.items() if tensor is not None}

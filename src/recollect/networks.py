@@ -27,7 +27,7 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Two 3×3 convolutions (32 and 64 channels), each with BatchNorm and 2×2 pooling, then global average pooling."""
+    """Two 3×3 convolutions (32 and 64 channels), each with BatchNorm and 2×2 pooling, then an average over quarters of the image."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int):
         super().__init__()

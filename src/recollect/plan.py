@@ -1,7 +1,7 @@
 """The randomness of an epoch as data: a pure function of (seed, task, epoch) and of counters.
 
 Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
-epoch at once, on the CPU whatever the device. A run that goes on at (task, epoch) is therefore the same run.
+epoch at once, on the CPU whatever the device: the same seed is the same run everywhere.
 
 Shapes: S steps an epoch, B rows a batch, D memory draws a step, M rows of memory.
 """

@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from recollect import metrics, networks, streams
+from recollect.capture import on_own_stream
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
 from recollect.learner import Learner
@@ -25,16 +26,18 @@ from recollect.version import __version__
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
-SMALL = 1_000_000  # parameters
+SMALL = 2_000_000  # parameters
 
 
-def run(method: str = "er", stream: str | Stream = "digits", *, out: Path | str | None = None, device: str = "auto", fresh: bool = False,
-        network: nn.Module | None = None, data: Path | None = None, report: Report | None = None, **settings) -> dict:  # fmt: skip
+def run(method: str = "er", stream: str = "digits", *, out: Path | str | None = None, device: str = "auto", fresh: bool = False,
+        network: nn.Module | str | None = None, data: Path | None = None, report: Report | None = None, **settings) -> dict:  # fmt: skip
     """Run one experiment and return its result document.
 
     With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
     `fresh`. A `network` of one's own (any nn.Module) makes the run one that has no name to be kept under.
     """
+    if isinstance(network, str):
+        settings["network"], network = network, None
     experiment = Experiment.of(method, stream, **settings)
     if network is not None and out is not None:
         raise BadInput("a network object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away")
@@ -75,11 +78,6 @@ def finish(steps: Steps) -> dict:
                 return end.value
 
 
-def on_own_stream() -> contextlib.AbstractContextManager:
-    """A CUDA stream of one's own where there is a GPU: what is captured cannot be on the common one."""
-    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
-
-
 def fit(experiment: Experiment, *, device: str = "auto", network: nn.Module | None = None, data: Path | None = None, report: Report = lambda record: None) -> dict:
     """Learn the stream and measure, keeping nothing."""
     return finish(Run(experiment, load(experiment, data), choose(device), network).steps(report, lambda name, tensors: None))
@@ -92,8 +90,10 @@ class Run:
         if device == "cpu" and experiment.precision != "float32":
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
         self.experiment, self.stream, self.device = experiment, resident(stream, device), device
-        name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
-        network = network or networks.build(name, stream.shape, stream.classes, experiment.seed)
+        if network is None:
+            name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
+            network = networks.build(name, stream.shape, stream.classes, experiment.seed)
+        self.network = type(network).__name__
         settings = {key: getattr(experiment, key) for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")}
         self.learner = Learner(experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings)
 
@@ -113,7 +113,7 @@ class Run:
                 keep("weighting", state)
             measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
             return {"experiment": self.experiment.document(), **measured, "seconds": round(time.perf_counter() - start, 3),
-                    "classes": list(self.stream.names), "provenance": provenance(self.device)}  # fmt: skip
+                    "classes": list(self.stream.names), "network": self.network, "provenance": provenance(self.device)}  # fmt: skip
 
 
 @functools.lru_cache(maxsize=2)
@@ -130,9 +130,15 @@ def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
     """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
     On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord."""
     if learner.device.type == "cuda":
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "float32"
-        torch.backends.cudnn.benchmark = True
-        yield
+        flags = [(torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32"), (torch.backends.cudnn, "benchmark")]
+        before = [getattr(*flag) for flag in flags]
+        for flag, value in zip(flags, (precision != "float32", precision != "float32", True)):
+            setattr(*flag, value)
+        try:
+            yield
+        finally:
+            for flag, value in zip(flags, before):
+                setattr(*flag, value)
         return
     before = torch.get_num_threads()
     if learner.net.theta.numel() < SMALL:

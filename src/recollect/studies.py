@@ -36,7 +36,7 @@ def similarity(stream: str, seeds: int = 10, methods: tuple[str, ...] = ("er", "
     """How does the likeness of tasks affect them? Setup 1: the second task is like the first. Setup 2: it is not."""
     first, like, unlike, settings = SIMILARITY[stream]
     return {f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})":
-            [Experiment.of(method, stream, classes=first + second, tasks=2, seed=seed, **settings) for seed in range(seeds)]
+            [Experiment.of(method, stream, classes=first + second, tasks=2, seed=seed, weights=(1, 1), **settings) for seed in range(seeds)]
             for method in methods for number, second in ((1, like), (2, unlike))}  # fmt: skip
 
 

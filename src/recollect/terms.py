@@ -80,6 +80,9 @@ class Weighting:
         four to one) from its `inner` or `outer` rows."""
         return ("all",) * draws
 
+    def check(self, method) -> None:
+        """Refuse a method it cannot weigh."""
+
     def begin(self, method, net, seed: int) -> None:
         """Before the first task; `net` is the Main Net."""
 
@@ -94,7 +97,7 @@ class Weighting:
         """What the real step descends."""
         return terms.losses.sum(dim=1).mean()
 
-    def learn(self, method, step, terms: Terms, direction: Tensor) -> None:
+    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
         """Called once the step's direction is known and before θ moves to θ − η · direction."""
 
     def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
@@ -116,19 +119,22 @@ class Fixed(Weighting):
     def __init__(self, weights: Sequence[float] = ()):
         self.weights = tuple(weights)
 
+    def check(self, method) -> None:
+        preset(self.weights, method)
+
     def begin(self, method, net, seed: int) -> None:
-        self.row = preset(self.weights, method, net)
+        self.row = preset(self.weights, method).to(net.theta)
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         return weighed(terms.losses, self.row)
 
 
-def preset(weights: Sequence[float], method, net) -> Tensor:
-    """Fixed weights as a row [k] beside the network, one for each of the method's terms."""
+def preset(weights: Sequence[float], method) -> Tensor:
+    """Fixed weights as a row [k], one for each of the method's terms."""
     names = method.names
     weights = tuple(weights) or (1.0,) * len(names)
     if len(weights) != len(names):
         raise BadInput(f"weights {', '.join(f'{w:g}' for w in weights)}: this method has {len(names)} loss terms ({', '.join(names)}); give one weight for each")
     if not all(math.isfinite(w) and w >= 0 for w in weights):
         raise BadInput(f"weights {', '.join(f'{w:g}' for w in weights)} must be numbers from 0 up")
-    return torch.tensor(weights, dtype=net.theta.dtype, device=net.theta.device)
+    return torch.tensor(weights, dtype=torch.float64)

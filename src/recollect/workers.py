@@ -15,6 +15,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
+import torch
+
 from recollect import runs
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
@@ -35,7 +37,8 @@ def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str 
             runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
         _spread(todo, store, settings, workers, report)
     elif settings["device"] == "cuda" and min(pack, len(todo)) > 1:
-        _pack(todo, store, settings, pack, report)
+        for precision in dict.fromkeys(experiment.precision for experiment in todo):  # torch has one setting for all runs of a process
+            _pack([experiment for experiment in todo if experiment.precision == precision], store, settings, pack, report)
     else:
         for experiment in todo:
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
@@ -76,6 +79,10 @@ def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: i
     _pass_on(records, todo, report)
 
 
+def _stream() -> contextlib.AbstractContextManager:
+    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
 def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, report: Report) -> None:
     """One run does not fill a large GPU: several replay their steps on streams of their own, launched in turn by this thread."""
     waiting, active = deque(todo), []
@@ -84,7 +91,7 @@ def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, r
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                active.append((experiment, runs.performing(experiment, store, settings["device"], settings["data"], tell), runs.on_own_stream()))
+                active.append((experiment, runs.performing(experiment, store, settings["device"], settings["data"], tell), _stream()))
             for run in list(active):
                 experiment, steps, stream = run
                 with stream:
@@ -122,6 +129,7 @@ def _begin(records) -> None:
     """A worker: Ctrl-C is the parent's business; told to stop, or left alone, it clears away its unfinished run and ends."""
     global _records
     _records = records
+    torch.set_num_threads(1)
     records.cancel_join_thread()  # what nobody reads any more must not hold up the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)

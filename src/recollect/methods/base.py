@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from recollect.errors import BadInput
 from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class Method:
     def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *replay = seen_by(net, new, *replay)
-        return Terms(self.learn(new) + self.rehearse(*replay))
+        terms = self.learn(new) + self.rehearse(*replay)
+        if len(terms) != len(self.names):
+            raise BadInput(f"{type(self).__name__} has {len(terms)} loss terms and names {len(self.names)} of them ({', '.join(self.names)})")
+        return Terms(terms)
 
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""

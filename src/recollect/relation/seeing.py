@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.relation.bilevel import gradient, slope
+from recollect.relation.bilevel import gradient
 from recollect.terms import Batch, Terms
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -49,26 +49,30 @@ def task(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
         return {}
     learner.net.module.eval()
     try:
-        with learner.net.exact():  # forward mode through BatchNorm in evaluation mode does not go with autocast
-            return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
+        return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
     finally:
         learner.net.module.train()
         learner.net.rest()
 
 
 @torch.no_grad()
-def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
+def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict | None:
     """Pairs of a new and an old validation sample. A term that needs recorded logits has them only of the memory, so a
-    method with such a term is given memory samples for old ones."""
+    method with such a term is given the memory's samples of old classes; None where it holds none."""
     method, memory = learner.method, learner.memory
     pick = torch.Generator().manual_seed(0)
     rows = lambda n: torch.randint(n, (SAMPLES,), generator=pick).to(learner.device)
-    sample = lambda x, y, of, recorded=None: Batch(learner.pixels(x[of]), y[of], recorded[of] if recorded is not None else None)
     x_new, y_new = (tensor.to(learner.device) for tensor in new.test)
-    x_old, y_old = (torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1))
-    replay = [sample(memory.x, memory.y, rows(len(memory)), memory.recorded) if method.records else sample(x_old, y_old, rows(len(x_old)))
-              for _ in range(method.draws)]  # fmt: skip
-    terms = method.terms(learner.net.at(learner.net.theta), sample(x_new, y_new, rows(len(x_new))), tuple(replay))
+    if method.records:
+        held = torch.isin(memory.y, torch.tensor([c for task in old for c in task.classes], device=learner.device)).nonzero()[:, 0]
+        pool = memory.x[held], memory.y[held], memory.recorded[held]
+    else:
+        pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), None
+    if not len(pool[0]):
+        return None
+    sample = lambda x, y, recorded, of: Batch(learner.pixels(x[of]), y[of], None if recorded is None else recorded[of])
+    replay = tuple(sample(*pool, rows(len(pool[0]))) for _ in range(method.draws))
+    terms = method.terms(learner.net.at(learner.net.theta), sample(x_new, y_new, None, rows(len(x_new))), replay)
     return {"weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())), "old": "memory" if method.records else "validation"}
 
 
@@ -77,15 +81,18 @@ def _similarity(learner, new) -> dict:
     method, memory, theta = learner.method, learner.memory, learner.net.theta
     net = lambda t: learner.net.at(t, virtual=True)
     x, y = (tensor.to(learner.device) for tensor in new.test)
-    chosen = torch.cat([(y == c).nonzero()[:EACH, 0] for c in new.classes])
-    batch = Batch(learner.pixels(x[chosen]), y[chosen])
-    fresh = lambda t: method.learn(batch._replace(z=net(t)(batch.x)[0]))[0].loss
+
+    def of_new(c: int) -> Tensor:
+        rows = (y == c).nonzero()[:EACH, 0]
+        batch = Batch(learner.pixels(x[rows]), y[rows])
+        return gradient(lambda t: method.learn(batch._replace(z=net(t)(batch.x)[0]))[0].loss.mean(), theta)
+
+    def of_memory(c: int) -> Tensor:
+        rows = (held == c).nonzero()[:EACH, 0]
+        batch = Batch(learner.pixels(memory.x[rows]), held[rows], memory.recorded[rows] if method.records else None)
+        return gradient(lambda t: method.outer(net(t), (batch,) * method.draws), theta)
+
     held = memory.y[: len(memory)]
     met = [c for c in range(learner.classes) if bool((held == c).any())]
-    table = []
-    for c in met:
-        rows = (held == c).nonzero()[:EACH, 0]
-        old = Batch(learner.pixels(memory.x[rows]), held[rows], memory.recorded[rows] if method.records else None)
-        G = slope(fresh, theta, gradient(lambda t: method.outer(net(t), (old,) * method.draws), theta))
-        table.append([float(G[batch.y == n].mean()) for n in new.classes])
-    return {"classes": met, "new": list(new.classes), "G": table}
+    directions = torch.stack([of_new(c) for c in new.classes])
+    return {"classes": met, "new": list(new.classes), "G": [(directions @ of_memory(c)).tolist() for c in met]}

@@ -5,15 +5,16 @@ All of them use preset weights in the first task and in a warm-up of each later 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from recollect.descent import Adam
 from recollect.errors import BadInput
 from recollect.mainnet import MainNet
 from recollect.relation import seeing
+from recollect.relation.adam import Adam
 from recollect.relation.bilevel import HYPERGRADIENTS
 from recollect.relation.net import RelationReplayNet
 from recollect.seeding import seeded
@@ -36,16 +37,22 @@ class Phased(Weighting):
             raise BadInput(f"relation_from_task {relation_from_task} must be at least 1, the first task")
         self.weights, self.warmup, self.relation_from_task = tuple(weights), warmup, relation_from_task
 
+    def check(self, method) -> None:
+        preset(self.weights, method)
+        if not method.draws:
+            raise BadInput(f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} remembers none")
+
     def begin(self, method, net, seed: int) -> None:
-        self.preset = preset(self.weights, method, net)
+        self.check(method)
+        self.preset = preset(self.weights, method).to(net.theta)
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        """The phase: `preset` before the first task with two phases, then `warm-up` and `relation`."""
         warmup = epochs // 2 if self.warmup is None else self.warmup
-        self.active = task + 1 >= self.relation_from_task
-        self.warm = self.active and epoch >= warmup
+        self.phase = "preset" if task + 1 < self.relation_from_task else "warm-up" if epoch < warmup else "relation"
 
     def variant(self, number: int) -> object:
-        return self.active, self.warm
+        return self.phase
 
 
 class Consolidate(Phased):
@@ -53,11 +60,13 @@ class Consolidate(Phased):
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
-        self.rehearsal = self.preset.clone()
-        self.rehearsal[: len(method.names) - method.draws] = 0
+        self.rehearsal: Tensor | None = None
 
     def loss(self, method, step, terms: Terms) -> Tensor:
-        return weighed(terms.losses, self.rehearsal if self.warm else self.preset)
+        if self.rehearsal is None:
+            remembered = [batch is not terms.new for batch in terms.batches]
+            self.rehearsal = self.preset * torch.tensor(remembered, device=self.preset.device)
+        return weighed(terms.losses, self.rehearsal if self.phase == "relation" else self.preset)
 
 
 class Relational(Phased):
@@ -70,8 +79,10 @@ class Relational(Phased):
                  hidden: int = 16, rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4):  # fmt: skip
         super().__init__(weights, warmup, relation_from_task)
         for name, value in {"interval": 1 if interval is None else interval, "hidden": hidden, "rrn_lr": rrn_lr}.items():
-            if not value > 0:
-                raise BadInput(f"{name} {value} must be greater than 0")
+            if not 0 < value < math.inf:
+                raise BadInput(f"{name} {value} must be a number greater than 0")
+        if not 0 <= rrn_weight_decay < math.inf:
+            raise BadInput(f"rrn_weight_decay {rrn_weight_decay} must be a number from 0 up")
         self.interval, self.hidden, self.rrn_lr, self.rrn_weight_decay = interval, hidden, rrn_lr, rrn_weight_decay
 
     def begin(self, method, net, seed: int) -> None:
@@ -87,10 +98,10 @@ class Relational(Phased):
 
     def due(self, number: int) -> bool:
         """Is it the RRN's turn to learn, at this step of the epoch?"""
-        return self.active and number % self.every == 0
+        return self.phase != "preset" and number % self.every == 0
 
     def variant(self, number: int) -> object:
-        return self.active, self.warm, self.due(number)
+        return self.phase, self.due(number)
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
@@ -104,8 +115,7 @@ class Relational(Phased):
             self.phi.sub_(self.adam.direction(self.phi, derivative), alpha=self.adam.lr)
 
     def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
-        phase = "relation" if self.warm else "warm-up" if self.active else "preset"
-        return {"phase": phase, **seeing.epoch(names, tape)}
+        return {"phase": self.phase, **seeing.epoch(names, tape)}
 
     def review(self, learner, old, new) -> dict:
         return seeing.task(self.weigh, learner, old, new)
@@ -139,26 +149,28 @@ class Relation(Relational):
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
-        if self.order == "fresh" and self.due(step.number):
+        due, in_use = self.due(step.number), self.phase == "relation"
+        if due and self.order == "fresh":
             self._learn_first(method, step)
-        if not self.warm and not (self.order == "printed" and self.due(step.number)):
+        self.in_hand = None  # what `after` learns from
+        if not in_use and not (due and self.order == "printed"):
             return weighed(terms.losses, self.preset)
         weights = self.weigh(terms)
-        if self.order == "printed" and self.due(step.number):
-            self.in_hand = weights, None if self.warm else self._aside(method, step, terms, weights)
-        if self.warm:
+        if due and self.order == "printed":
+            self.in_hand = weights, None if in_use else self._aside(method, step, terms, weights)
+        if in_use:
             step.tape.keep(weights=weights, weight_labels=terms.labels)
-        return weighed(terms.losses, weights.detach() if self.warm else self.preset)
+        return weighed(terms.losses, weights.detach() if in_use else self.preset)
 
-    def learn(self, method, step, terms: Terms, direction: Tensor) -> None:
-        if self.order == "printed" and self.due(step.number):
+    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
+        if self.in_hand:
             weights, aside = self.in_hand
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
-            self._learn(method, step, terms, weights, step.replay, step.spare, stepped)
+            self._learn(method, step, terms, weights, step.replay, step.extra, stepped)
 
     def _learn_first(self, method, step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""
-        inner, outer = step.spare[: method.draws], step.spare[method.draws :]
+        inner, outer = step.extra[: method.draws], step.extra[method.draws :]
         theta = step.net.theta
         terms = method.terms(step.net.at(theta, virtual=True), step.new, inner)
         weights = self.weigh(terms)
@@ -203,11 +215,10 @@ class EndToEnd(Relational):
         return ("all",) * draws * 2
 
     def loss(self, method, step, terms: Terms) -> Tensor:
-        if not self.active:
+        if self.phase == "preset":
             return weighed(terms.losses, self.preset)
-        weights = self.weigh(terms)
-        by_weight = terms.losses.detach() / len(weights)
-        self.improve(weights, by_weight)
-        step.tape.keep(**{"weights" if self.warm else "proposed": weights, "weight_labels" if self.warm else "labels": terms.labels})
-        outer = method.outer(step.net.at(step.net.theta), step.spare)
-        return weighed(terms.losses, weights.detach() if self.warm else self.preset) + outer
+        weights, in_use = self.weigh(terms), self.phase == "relation"
+        self.improve(weights, terms.losses.detach() / len(weights))
+        step.tape.keep(**({"weights": weights, "weight_labels": terms.labels} if in_use else {"proposed": weights, "labels": terms.labels}), norms=terms.norms)
+        outer = method.outer(step.net.at(step.net.theta), step.extra)
+        return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

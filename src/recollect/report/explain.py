@@ -243,7 +243,7 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
         for label, record in of["classes"].items():
             by_class.setdefault(int(label), {})[term] = _spread(record)
     asleep = all(epoch["phase"] == "preset" for epoch in epochs)
-    validation, found = review.get("validation", {}), review.get("similarity")
+    validation, found = review.get("validation") or {}, review.get("similarity")
     similarity = found and Similarity(tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"]))
     return Task(number, {label: by_class[label] for label in sorted(by_class) if label >= 0}, "weights" not in last,
                 {} if asleep else validation.get("weights", {}), validation.get("old", ""), similarity)  # fmt: skip

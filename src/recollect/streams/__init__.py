@@ -111,6 +111,8 @@ def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[st
     `tasks` is how many tasks the classes are dealt into, the same number to each.
     """
     known = setting(name)
+    if tasks is not None and tasks < 1:
+        raise BadInput(f"tasks {tasks} must be at least 1")
     images = read(name, root)
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):

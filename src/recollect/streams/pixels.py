@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 @dataclass(frozen=True)
 class Pixels:
-    """Pad-crop and flip as told, then (x / 255 − mean) / std a channel. `top` is the value of a white pixel."""
+    """Pad-crop and flip as told, then (x / top − mean) / std a channel. `top` is the value of a white pixel."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
