@@ -22,15 +22,33 @@ STEPS = 100
 def measure(name: str, precision: str, capture: bool, together: int = 1) -> float:
     """Median milliseconds a step and run over the last epochs of a second task."""
     random = torch.Generator().manual_seed(0)
-    part = lambda first: (torch.randint(0, 256, (32 * STEPS, 3, 32, 32), dtype=torch.uint8, generator=random).cuda(),
-                          (torch.randint(0, 2, (32 * STEPS,), generator=random) + first).cuda())  # fmt: skip
+    part = lambda first: (
+        torch.randint(0, 256, (32 * STEPS, 3, 32, 32), dtype=torch.uint8, generator=random).cuda(),
+        (torch.randint(0, 2, (32 * STEPS,), generator=random) + first).cuda(),
+    )
     tasks = [Task(part(0), part(0), (0, 1)), Task(part(2), part(2), (2, 3))]
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision != "float32"
     torch.backends.cudnn.benchmark = True
     pixels: Pixels = STREAMS["cifar10"].pixels
-    options = defaults(name, "cifar10") | (dict(interval=5, warmup=1) if RECIPES[name].weighting.__name__ == "Relation" else {})
-    learners = [Learner(RECIPES[name].build(options), build("resnet18", (3, 32, 32), 10, seed), classes=10, pixels=pixels, memory=200, epochs=4,
-                        batch=32, precision=precision, capture=capture, seed=seed, device="cuda") for seed in range(together)]  # fmt: skip
+    options = defaults(name, "cifar10") | (
+        dict(interval=5, warmup=1) if RECIPES[name].weighting.__name__ == "Relation" else {}
+    )
+    learners = [
+        Learner(
+            RECIPES[name].build(options),
+            build("resnet18", (3, 32, 32), 10, seed),
+            classes=10,
+            pixels=pixels,
+            memory=200,
+            epochs=4,
+            batch=32,
+            precision=precision,
+            capture=capture,
+            seed=seed,
+            device="cuda",
+        )
+        for seed in range(together)
+    ]
     torch.cuda.synchronize()
     seconds: list[list[float]] = [[] for _ in learners]
 
@@ -54,12 +72,29 @@ def main():
     arguments = parser.parse_args()
     rows = []
     for name in ("er", "rer", "der++", "rder"):
-        for precision, capture, together in (("tfloat32", False, 1), ("float32", True, 1), ("tfloat32", True, 1), ("bfloat16", True, 1), ("bfloat16", True, 5)):
+        for precision, capture, together in (
+            ("tfloat32", False, 1),
+            ("float32", True, 1),
+            ("tfloat32", True, 1),
+            ("bfloat16", True, 1),
+            ("bfloat16", True, 5),
+        ):
             if arguments.quick and precision != "bfloat16":
                 continue
             ms = measure(name, precision, capture, together)
-            rows.append({"method": name, "precision": precision, "captured": capture, "together": together, "milliseconds": round(ms, 3)})
-            print(f"{name:6} {precision:9} {'captured' if capture else 'eager':9} {together} together: {ms:7.2f} ms a step and run", flush=True)
+            rows.append(
+                {
+                    "method": name,
+                    "precision": precision,
+                    "captured": capture,
+                    "together": together,
+                    "milliseconds": round(ms, 3),
+                }
+            )
+            print(
+                f"{name:6} {precision:9} {'captured' if capture else 'eager':9} {together} together: {ms:7.2f} ms a step and run",
+                flush=True,
+            )
     record = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": rows}
     if arguments.json:
         with open(arguments.json, "w") as file:

@@ -42,14 +42,30 @@ class Variant:
         weighting.begin_epoch(task=1, epoch=epoch, epochs=50)
         random = torch.Generator().manual_seed(0)
         image = lambda: torch.randn(B, 3, 32, 32, generator=random)
-        batch = lambda: Batch(image(), torch.randint(CLASSES, (B,), generator=random), torch.randn(B, CLASSES, generator=random))
+        batch = lambda: Batch(
+            image(), torch.randint(CLASSES, (B,), generator=random), torch.randn(B, CLASSES, generator=random)
+        )
         self.new, *memory = (batch() for _ in range(1 + len(weighting.pools(self.method.draws))))
         self.replay, self.extra = tuple(memory[: self.method.draws]), tuple(memory[self.method.draws :])
         self.memory = Memory(B, self.new.x, CLASSES if self.method.records else 0)
 
     def step(self, due: bool) -> None:
         rows = torch.arange(B)
-        train_step(self.method, Step(0 if due else 1, self.net, SGD(1e-4), self.memory, self.new.x, self.new.y, rows, self.new, self.replay, self.extra))
+        train_step(
+            self.method,
+            Step(
+                0 if due else 1,
+                self.net,
+                SGD(1e-4),
+                self.memory,
+                self.new.x,
+                self.new.y,
+                rows,
+                self.new,
+                self.replay,
+                self.extra,
+            ),
+        )
 
 
 def variants(base) -> dict[str, tuple]:
@@ -62,7 +78,10 @@ def variants(base) -> dict[str, tuple]:
         "update, in warm-up": (lambda: Variant(base, relation(), 10), True),
         "update, fresh order": (lambda: Variant(base, relation(order="fresh"), 40), True),
         "update, double backward": (lambda: Variant(base, relation(hypergradient="double-backward"), 40), True),
-        "update in warm-up, double backward": (lambda: Variant(base, relation(hypergradient="double-backward"), 10), True),
+        "update in warm-up, double backward": (
+            lambda: Variant(base, relation(hypergradient="double-backward"), 10),
+            True,
+        ),
     }
 
 
@@ -107,12 +126,20 @@ def main():
         megabytes = {name: peak(base, name) for name in made}
         for name in made:
             print(f"{base:6} {name:36} {milliseconds[name]:8.1f} ms {megabytes[name]:8.0f} MiB")
-        paired = lambda top, bottom: statistics.median(t / b for t, b in zip(top, bottom))  # round by round: the machine's moods cancel
-        plain, idle, warm, relation = (times[name][1:] for name in ("baseline", "relational, no update", "update, in warm-up", "update, past warm-up"))
-        average = [((INTERVAL - 1) * (p + i) + w + r) / (2 * INTERVAL) for p, i, w, r in zip(plain, idle, warm, relation)]
+        paired = lambda top, bottom: statistics.median(
+            t / b for t, b in zip(top, bottom)
+        )  # round by round: the machine's moods cancel
+        plain, idle, warm, relation = (
+            times[name][1:]
+            for name in ("baseline", "relational, no update", "update, in warm-up", "update, past warm-up")
+        )
+        average = [
+            ((INTERVAL - 1) * (p + i) + w + r) / (2 * INTERVAL) for p, i, w, r in zip(plain, idle, warm, relation)
+        ]
         ratios = {
             "update / double backward, time": paired(relation, times["update, double backward"][1:]),
-            "update / double backward, memory": megabytes["update, past warm-up"] / megabytes["update, double backward"],
+            "update / double backward, memory": megabytes["update, past warm-up"]
+            / megabytes["update, double backward"],
             "warm-up update / double backward, time": paired(warm, times["update in warm-up, double backward"][1:]),
             "average relational step / baseline step": paired(average, plain),
         }

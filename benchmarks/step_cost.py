@@ -25,7 +25,9 @@ EPOCHS, BATCH, MEMORY, LR = 2, 10, 100, 0.1
 def plans(samples: int):
     presented = 0
     for epoch in range(EPOCHS):
-        plan = plan_epoch(0, 0, epoch, samples=samples, batch=BATCH, pools=["all"], capacity=MEMORY, presented=presented)
+        plan = plan_epoch(
+            0, 0, epoch, samples=samples, batch=BATCH, pools=["all"], capacity=MEMORY, presented=presented
+        )
         presented += len(plan) * BATCH
         yield plan
 
@@ -40,7 +42,9 @@ def bare(x, y, network):
             new_x, new_y = x[order], y[order]
             old_x, old_y = memory_x[draw], memory_y[draw]
             loss = F.cross_entropy(network(new_x.float() / 16), new_y)
-            loss = loss + F.cross_entropy(network(old_x.float() / 16), old_y, reduction="sum") / BATCH  # an empty memory counts 0
+            loss = (
+                loss + F.cross_entropy(network(old_x.float() / 16), old_y, reduction="sum") / BATCH
+            )  # an empty memory counts 0
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -49,7 +53,9 @@ def bare(x, y, network):
 
 
 def ours(task, network, stream):
-    learner = Learner(recollect.ER(), network, classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR)
+    learner = Learner(
+        recollect.ER(), network, classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
+    )
     learner.update(task)
     return network
 
@@ -63,22 +69,37 @@ def main():
     stream = recollect.load("digits")
     task = stream.merged()
     fresh = lambda: build("mlp", stream.shape, 10, seed=0)
-    apart = max(float((a - b).detach().abs().max()) for a, b in zip(bare(*task.train, fresh()).parameters(), ours(task, fresh(), stream).parameters()))
+    apart = max(
+        float((a - b).detach().abs().max())
+        for a, b in zip(bare(*task.train, fresh()).parameters(), ours(task, fresh(), stream).parameters())
+    )
     assert apart < 1e-4, apart
     steps = sum(len(plan) for plan in plans(len(task.train[0])))
     times = {"bare loop": [], "recollect": []}
     for _ in range(arguments.rounds):
-        for name, run in (("bare loop", lambda: bare(*task.train, fresh())), ("recollect", lambda: ours(task, fresh(), stream))):
+        for name, run in (
+            ("bare loop", lambda: bare(*task.train, fresh())),
+            ("recollect", lambda: ours(task, fresh(), stream)),
+        ):
             start = time.perf_counter()
             run()
             times[name].append((time.perf_counter() - start) / steps * 1e6)
     medians = {name: statistics.median(values) for name, values in times.items()}
     ratio = medians["recollect"] / medians["bare loop"]
     pairs = sorted(b / a for a, b in zip(times["bare loop"], times["recollect"]))
-    print(f"one ER step: bare loop {medians['bare loop']:.0f} µs, recollect {medians['recollect']:.0f} µs; "
-          f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and {pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}")  # fmt: skip
+    print(
+        f"one ER step: bare loop {medians['bare loop']:.0f} µs, recollect {medians['recollect']:.0f} µs; "
+        f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and {pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}"
+    )
     if arguments.json:
-        record = {"microseconds": medians, "ratio": ratio, "steps": steps, "rounds": arguments.rounds, "weights_apart": apart, "torch": torch.__version__}
+        record = {
+            "microseconds": medians,
+            "ratio": ratio,
+            "steps": steps,
+            "rounds": arguments.rounds,
+            "weights_apart": apart,
+            "torch": torch.__version__,
+        }
         with open(arguments.json, "w") as file:
             json.dump(record, file, indent=1)
 

@@ -33,17 +33,25 @@ def spread(value: dict | None, digits: int = 1) -> str:
 def demo() -> str:
     summaries = {method: group["summary"] for method, group in record("results/demo.json").items()}
     cells = lambda s: [spread(s[setting][metric]) for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
-    return markdown(["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"], [[f"`{m}`", *cells(s)] for m, s in summaries.items()])
+    return markdown(
+        ["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"],
+        [[f"`{m}`", *cells(s)] for m, s in summaries.items()],
+    )
 
 
 def provenance(document: dict) -> str:
     p = document["provenance"]
     versions = ", ".join(f"{name} {version}" for name, version in p["versions"].items())
-    return f"Record: {document['study']}, commit {str(p['commit'])[:10]}, {p['device']}, {versions}, {p['finished'][:10]}."
+    return (
+        f"Record: {document['study']}, commit {str(p['commit'])[:10]}, {p['device']}, {versions}, {p['finished'][:10]}."
+    )
 
 
 def interval(values: list[float]) -> str:
-    mean, std = sum(values) / len(values), (sum((v - sum(values) / len(values)) ** 2 for v in values) / (len(values) - 1)) ** 0.5
+    mean, std = (
+        sum(values) / len(values),
+        (sum((v - sum(values) / len(values)) ** 2 for v in values) / (len(values) - 1)) ** 0.5,
+    )
     return f"{mean:+.1f} ± {metrics.half_width({'std': std}, len(values)):.1f}"
 
 
@@ -55,7 +63,12 @@ def relation(path: str) -> str:
     relational = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}
     rows = []
     for base in families:
-        for name in (base, relational[base], f"{relational[base]} fresh", *(f"{base}+{way}" for way in ("consolidate", "split", "vanilla"))):
+        for name in (
+            base,
+            relational[base],
+            f"{relational[base]} fresh",
+            *(f"{base}+{way}" for way in ("consolidate", "split", "vanilla")),
+        ):
             cells = []
             for memory in memories:
                 label, own = f"{name}, M = {memory}", accuracies[f"{name}, M = {memory}"]
@@ -65,7 +78,11 @@ def relation(path: str) -> str:
                     text += f" ({interval([a - b for a, b in zip(own, accuracies[f'{base}, M = {memory}'])])})"
                 cells.append(text)
             rows.append([f"`{name}`", *cells])
-    return markdown(["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + provenance(document)
+    return (
+        markdown(["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)], rows)
+        + "\n\n"
+        + provenance(document)
+    )
 
 
 def similarity(path: str) -> str:
@@ -76,7 +93,9 @@ def similarity(path: str) -> str:
         rows.setdefault(method, {})[setup] = row["summary"]["class_il"]["acc"]
     setups = list(next(iter(rows.values())))
     gap = lambda cells: f"{cells[setups[1]]['mean'] - cells[setups[0]]['mean']:.2f}"
-    table = markdown(["method", *setups, "gap"], [[f"`{m}`", *(spread(c[s], 2) for s in setups), gap(c)] for m, c in rows.items()])
+    table = markdown(
+        ["method", *setups, "gap"], [[f"`{m}`", *(spread(c[s], 2) for s in setups), gap(c)] for m, c in rows.items()]
+    )
     return table + "\n\n" + provenance(document)
 
 
@@ -88,16 +107,43 @@ def reproduction() -> str:
         e, p = run["experiment"], run["provenance"]
         cells = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-        rows.append([f"`{e['method']}`", str(e["memory"]), weights, str(e["seed"]), e["precision"], *cells, f"{run['seconds']:.0f}", str(p["commit"])[:10]])
-    header = ["method", "memory", "weights", "seed", "precision", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT", "seconds", "commit"]
+        rows.append(
+            [
+                f"`{e['method']}`",
+                str(e["memory"]),
+                weights,
+                str(e["seed"]),
+                e["precision"],
+                *cells,
+                f"{run['seconds']:.0f}",
+                str(p["commit"])[:10],
+            ]
+        )
+    header = [
+        "method",
+        "memory",
+        "weights",
+        "seed",
+        "precision",
+        "Class-IL ACC",
+        "BWT",
+        "Task-IL ACC",
+        "BWT",
+        "seconds",
+        "commit",
+    ]
     return markdown(header, rows) if rows else "No run yet."
 
 
 def step_cost() -> str:
     r = record("benchmarks/results/step_cost-cpu.json")
     us = r["microseconds"]
-    return markdown(["one ER step, MLP 64-100-10, batch 10 + 10", "µs"], [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["recollect", f"{us['recollect']:.0f}"]]) + (
-        f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. torch {r['torch']}, one thread, {r['rounds']} rounds.")
+    return markdown(
+        ["one ER step, MLP 64-100-10, batch 10 + 10", "µs"],
+        [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["recollect", f"{us['recollect']:.0f}"]],
+    ) + (
+        f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. torch {r['torch']}, one thread, {r['rounds']} rounds."
+    )
 
 
 def relation_cost() -> str:
@@ -105,15 +151,32 @@ def relation_cost() -> str:
     parts = []
     for base in (key for key in ("ER", "DER++") if key in r):
         times, peaks = r[base]["milliseconds"], r[base]["peak_mib"]
-        parts += [markdown([f"{base} step, ResNet-18, batch 8 + 8", "ms", "peak MiB"], [[name, f"{times[name]:.0f}", f"{peaks[name]:.0f}"] for name in times]),
-                  markdown(["ratio", ""], [[name, f"{value:.2f}"] for name, value in r[base]["ratios"].items()])]  # fmt: skip
+        parts += [
+            markdown(
+                [f"{base} step, ResNet-18, batch 8 + 8", "ms", "peak MiB"],
+                [[name, f"{times[name]:.0f}", f"{peaks[name]:.0f}"] for name in times],
+            ),
+            markdown(["ratio", ""], [[name, f"{value:.2f}"] for name, value in r[base]["ratios"].items()]),
+        ]
     return "\n\n".join(parts) + f"\n\ntorch {r['torch']}, {r['threads']} threads, median of {r['rounds']} rounds."
 
 
 def gpu_step() -> str:
     r = record("benchmarks/results/gpu_step-h200.json")
-    rows = [[f"`{x['method']}`", x["precision"], "captured" if x["captured"] else "eager", str(x["together"]), f"{x['milliseconds']:.2f}"] for x in r["rows"]]
-    return markdown(["method", "precision", "step", "runs together", "ms a step and run"], rows) + f"\n\n{r['device']}, torch {r['torch']}."
+    rows = [
+        [
+            f"`{x['method']}`",
+            x["precision"],
+            "captured" if x["captured"] else "eager",
+            str(x["together"]),
+            f"{x['milliseconds']:.2f}",
+        ]
+        for x in r["rows"]
+    ]
+    return (
+        markdown(["method", "precision", "step", "runs together", "ms a step and run"], rows)
+        + f"\n\n{r['device']}, torch {r['torch']}."
+    )
 
 
 TABLES = {
@@ -130,7 +193,12 @@ TABLES = {
 
 def filled(text: str) -> str:
     """The page with every table as the records have it."""
-    return re.sub(r"<!-- ([\w-]+) -->\n.*?<!-- /\1 -->", lambda m: f"<!-- {m[1]} -->\n{TABLES[m[1]]()}\n<!-- /{m[1]} -->", text, flags=re.DOTALL)
+    return re.sub(
+        r"<!-- ([\w-]+) -->\n.*?<!-- /\1 -->",
+        lambda m: f"<!-- {m[1]} -->\n{TABLES[m[1]]()}\n<!-- /{m[1]} -->",
+        text,
+        flags=re.DOTALL,
+    )
 
 
 def main() -> None:

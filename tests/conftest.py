@@ -17,7 +17,9 @@ def digits() -> Stream:
     return recollect.load("digits")
 
 
-def toy(tasks: int = 2, each: int = 12, side: int = 8, channels: int = 1, seed: int = 0, pixels: Pixels | None = None) -> Stream:
+def toy(
+    tasks: int = 2, each: int = 12, side: int = 8, channels: int = 1, seed: int = 0, pixels: Pixels | None = None
+) -> Stream:
     """Two classes a task that a small network can tell apart: blobs of brightness in noise."""
     random = torch.Generator().manual_seed(seed)
     centres = torch.randint(40, 216, (2 * tasks, channels, side, side), generator=random)
@@ -29,4 +31,9 @@ def toy(tasks: int = 2, each: int = 12, side: int = 8, channels: int = 1, seed: 
 
     dealt = [range(2 * t, 2 * t + 2) for t in range(tasks)]
     parts = tuple(Task(samples(each, run), samples(each, run), tuple(run)) for run in dealt)
-    return Stream("toy", parts, tuple(f"class {c}" for c in range(2 * tasks)), pixels or Pixels((0.5,) * channels, (0.25,) * channels))
+    return Stream(
+        "toy",
+        parts,
+        tuple(f"class {c}" for c in range(2 * tasks)),
+        pixels or Pixels((0.5,) * channels, (0.25,) * channels),
+    )

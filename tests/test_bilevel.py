@@ -37,13 +37,17 @@ def situation(kind):
     network = ResNet18((3, 8, 8), CLASSES, width=4)
     method = kind()
     if kind is ERACE:
-        method.begin_task(type("", (), {"met": {0, 1}, "classes": CLASSES, "device": "cpu"}), type("", (), {"classes": (2, 3)}))
+        method.begin_task(
+            type("", (), {"met": {0, 1}, "classes": CLASSES, "device": "cpu"}), type("", (), {"classes": (2, 3)})
+        )
     net = MainNet(network, dtype=torch.float64)
     new, *replay = random_batch(0, (2, 3)), *(random_batch(1 + i, (0, 1, 2, 3)) for i in range(2 * method.draws))
     return method, net, new, tuple(replay[: method.draws]), tuple(replay[method.draws :])
 
 
-def unrolled(method, net, new, replay, outer, weights, lr, momentum=0.0, weight_decay=0.0, velocity=None) -> torch.Tensor:
+def unrolled(
+    method, net, new, replay, outer, weights, lr, momentum=0.0, weight_decay=0.0, velocity=None
+) -> torch.Tensor:
     """∂outer/∂w by differentiating through the step, written with torch.func and none of the library's machinery."""
     module = net.rest()
     theta = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
@@ -74,7 +78,9 @@ def relative(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a - b).norm() / b.norm())
 
 
-@pytest.mark.parametrize("settings", [dict(), dict(momentum=0.9, weight_decay=0.01)], ids=["plain", "momentum and decay"])
+@pytest.mark.parametrize(
+    "settings", [dict(), dict(momentum=0.9, weight_decay=0.01)], ids=["plain", "momentum and decay"]
+)
 @pytest.mark.parametrize("kind", METHODS)
 @pytest.mark.parametrize("mode", [forward_mode, double_backward])
 def test_the_hypergradient_equals_double_backward_through_the_unrolled_step(kind, mode, settings):
@@ -97,13 +103,17 @@ def test_G_is_the_similarity_of_gradients_class_by_class(kind):
     method, net, new, replay, outer = situation(kind)
     losses = lambda theta: method.terms(net.at(theta, virtual=True), new, replay).losses
     stepped = net.theta.detach() - 0.1 * gradient(lambda t: losses(t).sum() / B, net.theta)
-    G = forward_mode(losses, net.theta, None, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped, 0.1)
+    G = forward_mode(
+        losses, net.theta, None, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped, 0.1
+    )
 
     def outer_rows(theta):
         seen = [b._replace(z=z) for b, z in zip(outer, net.at(theta, virtual=True)(*(b.x for b in outer)))]
         return torch.stack([term.loss for term in method.rehearse(*seen)], 1)
 
-    rows = lambda function, theta: torch.stack([gradient(lambda t: function(t).flatten()[i], theta) for i in range(B * function(theta).shape[1])])
+    rows = lambda function, theta: torch.stack(
+        [gradient(lambda t: function(t).flatten()[i], theta) for i in range(B * function(theta).shape[1])]
+    )
     of_outer, of_inner = rows(outer_rows, stepped), rows(losses, net.theta.detach())  # one gradient a loss
     labels = torch.stack([b.y for b in outer], 1).flatten()
     by_class = torch.stack([of_outer[labels == c].sum(0) for c in labels.unique()])
@@ -113,7 +123,10 @@ def test_G_is_the_similarity_of_gradients_class_by_class(kind):
 
 def test_a_slope_agrees_with_a_finite_difference():
     method, _, new, replay, _ = situation(ER)
-    net = MainNet(nn.Sequential(nn.Flatten(), nn.Linear(192, 20), nn.BatchNorm1d(20), nn.Tanh(), nn.Linear(20, CLASSES)), dtype=torch.float64)  # no kinks
+    net = MainNet(
+        nn.Sequential(nn.Flatten(), nn.Linear(192, 20), nn.BatchNorm1d(20), nn.Tanh(), nn.Linear(20, CLASSES)),
+        dtype=torch.float64,
+    )  # no kinks
     losses = lambda theta: method.terms(net.at(theta, virtual=True), new, replay).losses
     theta, h = net.theta.detach(), 1e-6
     v = torch.randn_like(theta)
@@ -132,12 +145,20 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
         x, y = task.train
         for epoch in range(epochs):
             pools = ["all"] * d * (2 if order == "printed" else 3)
-            plan = plan_epoch(seed, t, epoch, samples=len(x), batch=size, pools=pools, capacity=memory, presented=presented)
+            plan = plan_epoch(
+                seed, t, epoch, samples=len(x), batch=size, pools=pools, capacity=memory, presented=presented
+            )
             for k in range(len(plan)):
                 raw, labels = x[plan[k].order], y[plan[k].order]
                 batches = []
                 for rows in plan[k].draws.split(size):
-                    drawn = [held.get(int(row), (torch.zeros_like(raw[0]), torch.tensor(-100), torch.zeros(stream.classes).double())) for row in rows]
+                    drawn = [
+                        held.get(
+                            int(row),
+                            (torch.zeros_like(raw[0]), torch.tensor(-100), torch.zeros(stream.classes).double()),
+                        )
+                        for row in rows
+                    ]
                     images, targets, logits = (torch.stack(column) for column in zip(*drawn))
                     batches.append(Batch(prepare(images), targets, logits))
                 new, replay, spare = Batch(prepare(raw), labels), batches[:d], batches[d:]
@@ -146,7 +167,11 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                     module = module or copy.deepcopy(network)  # a virtual pass: statistics of its own
                     seen = [b._replace(z=functional_call(module, parameters, b.x)) for b in (new, *inner)]
                     terms = method.learn(seen[0]) + method.rehearse(*seen[1:])
-                    return torch.stack([a.loss for a in terms], 1), torch.stack([a.batch.z.norm(dim=1) for a in terms], 1), seen[0].z
+                    return (
+                        torch.stack([a.loss for a in terms], 1),
+                        torch.stack([a.batch.z.norm(dim=1) for a in terms], 1),
+                        seen[0].z,
+                    )
 
                 def update_rrn(inner, outer):
                     parameters = {name: p.detach().requires_grad_() for name, p in network.named_parameters()}
@@ -168,7 +193,11 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                 later = update_rrn(replay, spare) if active and due and order == "printed" else None
                 live = dict(network.named_parameters())
                 losses, norms, z = per_sample(live, replay, module=network)
-                w = rrn(losses.detach(), norms.detach()).detach() if active and epoch >= warmup else torch.tensor(weights, dtype=torch.float64)
+                w = (
+                    rrn(losses.detach(), norms.detach()).detach()
+                    if active and epoch >= warmup
+                    else torch.tensor(weights, dtype=torch.float64)
+                )
                 g = torch.autograd.grad((w * losses).sum() / size, list(live.values()))
                 with torch.no_grad():
                     for p, gradient_of in zip(live.values(), g):
@@ -190,11 +219,23 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
     stream = toy(tasks=2, each=10)
     fresh = lambda: (torch.manual_seed(0), CNN(stream.shape, stream.classes).double())[1]
     settings = dict(warmup=1, interval=2, order=order)
-    learner = Learner(kind(Relation(weights, relation_from_task=1, **settings)), fresh(), classes=4, pixels=stream.pixels, memory=6, epochs=2,
-                      batch=4, lr=0.05, seed=5, dtype=torch.float64)  # fmt: skip
+    learner = Learner(
+        kind(Relation(weights, relation_from_task=1, **settings)),
+        fresh(),
+        classes=4,
+        pixels=stream.pixels,
+        memory=6,
+        epochs=2,
+        batch=4,
+        lr=0.05,
+        seed=5,
+        dtype=torch.float64,
+    )
     torch.manual_seed(5)
     rrn = RelationReplayNet(len(weights)).double()
-    network, rrn = literal(kind, weights, stream, fresh(), rrn, memory=6, epochs=2, size=4, lr=0.05, seed=5, from_task=1, **settings)
+    network, rrn = literal(
+        kind, weights, stream, fresh(), rrn, memory=6, epochs=2, size=4, lr=0.05, seed=5, from_task=1, **settings
+    )
     for task in stream:
         learner.update(task)
     ours, theirs = learner.net.state(), network.state_dict()
@@ -202,7 +243,9 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
         assert torch.allclose(ours[name].double(), theirs[name].double(), rtol=0, atol=1e-12), name
     for name, tensor in learner.method.weighting.rrn.state().items():
         assert torch.allclose(tensor, rrn.state_dict()[name], rtol=0, atol=1e-12), name
-    assert not torch.equal(rrn.losses.weight, (torch.manual_seed(5), RelationReplayNet(len(weights)).double())[1].losses.weight), "the RRN learned"
+    assert not torch.equal(
+        rrn.losses.weight, (torch.manual_seed(5), RelationReplayNet(len(weights)).double())[1].losses.weight
+    ), "the RRN learned"
 
 
 @pytest.mark.parametrize("hypergradient", ["forward", "double-backward"])
@@ -218,7 +261,9 @@ def test_the_rrn_has_the_papers_size_and_answers_between_0_and_1():
     assert [sum(p.numel() for p in RelationReplayNet(k).parameters()) for k in (2, 3)] == [130, 179]
     rrn = RelationReplayNet(2)
     losses, norms = torch.rand(5, 2) * 9, torch.rand(5, 2) * 9
-    hidden = F.relu(losses @ rrn.losses.weight.T + rrn.losses.bias) + F.relu(norms @ rrn.norms.weight.T + rrn.norms.bias)
+    hidden = F.relu(losses @ rrn.losses.weight.T + rrn.losses.bias) + F.relu(
+        norms @ rrn.norms.weight.T + rrn.norms.bias
+    )
     assert torch.allclose(rrn(losses, norms), 1 / (1 + torch.exp(-(hidden @ rrn.weights.weight.T + rrn.weights.bias))))
 
 
@@ -328,7 +373,9 @@ def test_an_operation_without_forward_mode_is_named(own, named):
 
 def test_double_backward_helps_where_forward_mode_cannot():
     learner = peculiar(True, "double-backward")
-    assert not torch.equal(learner.method.weighting.phi, peculiar(True, "double-backward", tasks=0).method.weighting.phi)
+    assert not torch.equal(
+        learner.method.weighting.phi, peculiar(True, "double-backward", tasks=0).method.weighting.phi
+    )
 
 
 def test_a_whole_run_by_double_backward_is_measured_and_reviewed():
@@ -348,7 +395,14 @@ class Doubled(nn.Module):
 def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:
     stream = toy()
     torch.manual_seed(0)
-    learner = Learner(ER(Relation(relation_from_task=1, hypergradient=mode)), Peculiar(own), classes=4, pixels=stream.pixels, memory=6, batch=4)
+    learner = Learner(
+        ER(Relation(relation_from_task=1, hypergradient=mode)),
+        Peculiar(own),
+        classes=4,
+        pixels=stream.pixels,
+        memory=6,
+        batch=4,
+    )
     for task in stream.tasks[:tasks]:
         learner.update(task)
     return learner
@@ -372,7 +426,16 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
 
     stream = toy(tasks=2, each=40)
     records = []
-    learner = Learner(Gentle(weighting=Relation()), CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=10, epochs=4, batch=4, lr=0.1)
+    learner = Learner(
+        Gentle(weighting=Relation()),
+        CNN(stream.shape, 4),
+        classes=4,
+        pixels=stream.pixels,
+        memory=10,
+        epochs=4,
+        batch=4,
+        lr=0.1,
+    )
     for task in stream:
         learner.update(task, records.append)
     assert records[-1]["phase"] == "relation" and 0 < records[-1]["weights"]["new"]["mean"] < 1
@@ -392,7 +455,16 @@ def test_in_bfloat16_forward_mode_still_agrees_with_reverse_mode():
 
 def test_a_run_in_bfloat16_can_be_reviewed():
     stream = toy(tasks=2, each=12, channels=3)
-    learner = Learner(ER(Relation()), ResNet18(stream.shape, 4, width=8), classes=4, pixels=stream.pixels, memory=8, batch=4, lr=0.01, precision="bfloat16")
+    learner = Learner(
+        ER(Relation()),
+        ResNet18(stream.shape, 4, width=8),
+        classes=4,
+        pixels=stream.pixels,
+        memory=8,
+        batch=4,
+        lr=0.01,
+        precision="bfloat16",
+    )
     for task in stream:
         learner.update(task)
     review = learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1])

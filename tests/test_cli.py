@@ -96,13 +96,17 @@ def test_json_of_several_seeds_has_every_run_and_their_mean_and_deviation():
     for setting in ("class_il", "task_il"):
         for metric in ("acc", "bwt", "forgetting", "fwt"):
             values = [run[setting][metric] for run in it["runs"]]
-            assert it["summary"][setting][metric] == pytest.approx({"mean": statistics.mean(values), "std": statistics.stdev(values)})
+            assert it["summary"][setting][metric] == pytest.approx(
+                {"mean": statistics.mean(values), "std": statistics.stdev(values)}
+            )
 
 
 def test_a_run_prints_its_matrix_its_metrics_and_its_folder():
     result = call(f"run er {QUICK}")
     it = document(f"run er {QUICK}")
-    for number in [f"{value:.1f}" for row in it["class_il"]["matrix"] for value in row] + [f"{it['task_il']['acc']:.2f}"]:
+    for number in [f"{value:.1f}" for row in it["class_il"]["matrix"] for value in row] + [
+        f"{it['task_il']['acc']:.2f}"
+    ]:
         assert number in result.stdout
     assert f"runs/{kept()[0]}" in result.stdout
 
@@ -136,7 +140,9 @@ def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
     shown = call("demo --seeds 1").stdout
     it = document("demo --seeds 1")
     for method in cli.DEMO:
-        assert f"{it[method]['summary']['class_il']['acc']['mean']:.1f}" in next(line for line in shown.splitlines() if method in line)
+        assert f"{it[method]['summary']['class_il']['acc']['mean']:.1f}" in next(
+            line for line in shown.splitlines() if method in line
+        )
         assert it[method]["runs"][0]["experiment"]["method"] == method
     assert all(f"runs/{name}" in shown for name in kept())
 
@@ -215,57 +221,60 @@ def test_two_processes_do_not_run_one_experiment_at_once():
 # --- what it refuses ---
 
 
-@pytest.mark.parametrize("words, expected", [
-    ("frobnicate", "frobnicate"),
-    ("rnu er", "run"),
-    ("run", "method"),
-    ("run eer", "did you mean 'er'"),
-    ("methods der+", "did you mean 'der++'"),
-    ("run er --memmory 3", "--memory"),
-    ("run er --stream digit", "did you mean 'digits'"),
-    ("run er --stream zzz", "known: cifar10"),
-    ("run er --set lrr=1", "did you mean 'lr'"),
-    ("run er --set lr", "KEY=VALUE"),
-    ("run er --set lr=abc", "not a number"),
-    ("run er --set lr=0", "greater than 0"),
-    ("run er --set lr=nan", "greater than 0"),
-    ("run er --set momentum=-1", "must be a number from 0 up"),
-    ("run er --set shuffle=-1", "must be a number from 0 up"),
-    ("run er --set epochs=2.5", "not a whole number"),
-    ("run er --set weights=1", "2 loss terms"),
-    ("run er --set weights=a,b", "numbers with commas"),
-    ("run er --set weights=-1,1", "from 0 up"),
-    ("run er --set classes=cat", "known: 0, 1"),
-    ("run er --set classes=1,1", "twice"),
-    ("run er --set network=resnet", "did you mean 'resnet18'"),
-    ("run er --set forward=both", "'joint'"),
-    ("run er --set tasks=3", "1, 2, 5, 10"),
-    ("run er --set tasks=0", "at least 1"),
-    ("run er --set classes=1 --set tasks=2", "that do: 1"),
-    ("run er --set method=der", "its own place"),
-    ("run er --set stream=mnist", "its own place"),
-    ("run er --memory 20 --set memory=30", "its own place"),
-    ("run er --seeds 2 --set seed=3", "its own place"),
-    ("run er --memory 0", "at least 1"),
-    ("run er --memory -5", "at least 1"),
-    ("run er --memory many", "--memory"),
-    ("run er --epochs 0", "greater than 0"),
-    ("run er --seed -1", "must be a number from 0 up"),
-    ("run er --seeds 0", "at least 1"),
-    ("run er --seed 1 --seeds 2", "one of the two"),
-    ("run er --device gpu", "cuda"),
-    ("run er --device cuda", "--device cpu"),
-    ("run er --stream npz:missing.npz", "no file missing.npz"),
-    ("run er --stream folder:missing", "no folder missing"),
-    ("run er --stream npz:", "after the colon"),
-    ("run er --stream mnist", "recollect data get mnist"),
-    ("run er --out /proc/nope", "--out"),
-    ("demo --seeds 0", "--seeds"),
-    ("demo --out /dev/null/below", "--out"),
-    ("data get digts", "did you mean 'digits'"),
-    ("data get npz:mine.npz", "nothing to get"),
-    ("data check cifar11", "did you mean 'cifar10'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        ("frobnicate", "frobnicate"),
+        ("rnu er", "run"),
+        ("run", "method"),
+        ("run eer", "did you mean 'er'"),
+        ("methods der+", "did you mean 'der++'"),
+        ("run er --memmory 3", "--memory"),
+        ("run er --stream digit", "did you mean 'digits'"),
+        ("run er --stream zzz", "known: cifar10"),
+        ("run er --set lrr=1", "did you mean 'lr'"),
+        ("run er --set lr", "KEY=VALUE"),
+        ("run er --set lr=abc", "not a number"),
+        ("run er --set lr=0", "greater than 0"),
+        ("run er --set lr=nan", "greater than 0"),
+        ("run er --set momentum=-1", "must be a number from 0 up"),
+        ("run er --set shuffle=-1", "must be a number from 0 up"),
+        ("run er --set epochs=2.5", "not a whole number"),
+        ("run er --set weights=1", "2 loss terms"),
+        ("run er --set weights=a,b", "numbers with commas"),
+        ("run er --set weights=-1,1", "from 0 up"),
+        ("run er --set classes=cat", "known: 0, 1"),
+        ("run er --set classes=1,1", "twice"),
+        ("run er --set network=resnet", "did you mean 'resnet18'"),
+        ("run er --set forward=both", "'joint'"),
+        ("run er --set tasks=3", "1, 2, 5, 10"),
+        ("run er --set tasks=0", "at least 1"),
+        ("run er --set classes=1 --set tasks=2", "that do: 1"),
+        ("run er --set method=der", "its own place"),
+        ("run er --set stream=mnist", "its own place"),
+        ("run er --memory 20 --set memory=30", "its own place"),
+        ("run er --seeds 2 --set seed=3", "its own place"),
+        ("run er --memory 0", "at least 1"),
+        ("run er --memory -5", "at least 1"),
+        ("run er --memory many", "--memory"),
+        ("run er --epochs 0", "greater than 0"),
+        ("run er --seed -1", "must be a number from 0 up"),
+        ("run er --seeds 0", "at least 1"),
+        ("run er --seed 1 --seeds 2", "one of the two"),
+        ("run er --device gpu", "cuda"),
+        ("run er --device cuda", "--device cpu"),
+        ("run er --stream npz:missing.npz", "no file missing.npz"),
+        ("run er --stream folder:missing", "no folder missing"),
+        ("run er --stream npz:", "after the colon"),
+        ("run er --stream mnist", "recollect data get mnist"),
+        ("run er --out /proc/nope", "--out"),
+        ("demo --seeds 0", "--seeds"),
+        ("demo --out /dev/null/below", "--out"),
+        ("data get digts", "did you mean 'digits'"),
+        ("data get npz:mine.npz", "nothing to get"),
+        ("data check cifar11", "did you mean 'cifar10'"),
+    ],
+)
 def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expected):
     assert expected in answer(words)
 
@@ -277,10 +286,13 @@ def test_a_file_in_the_place_of_the_folder_is_left_alone():
     assert Path("file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("changes, expected", [
-    ({"y_train": np.array([0, 1, 3, 4] * 10)}, "without a gap"),
-    ({"y_test": np.arange(40) % 8}, "the label 7, outside 0..3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes, expected",
+    [
+        ({"y_train": np.array([0, 1, 3, 4] * 10)}, "without a gap"),
+        ({"y_test": np.arange(40) % 8}, "the label 7, outside 0..3"),
+    ],
+)
 def test_labels_of_ones_own_that_do_not_fit_are_named(changes, expected):
     assert expected in answer(f"run er {write_own(**changes)}")
 
@@ -291,7 +303,9 @@ def test_a_truncated_file_of_ones_own_is_named():
     assert "cut.npz" in answer("run er --stream npz:cut.npz")
 
 
-@pytest.mark.parametrize("cut, high, expected", [(7, 10, "train-images"), (0, 12, "train-labels")], ids=("truncated", "label 11"))
+@pytest.mark.parametrize(
+    "cut, high, expected", [(7, 10, "train-images"), (0, 12, "train-labels")], ids=("truncated", "label 11")
+)
 def test_a_damaged_data_set_is_named_by_run_and_by_check(cut, high, expected):
     idx = lambda array: struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
     Path("data/mnist").mkdir(parents=True)
@@ -302,7 +316,9 @@ def test_a_damaged_data_set_is_named_by_run_and_by_check(cut, high, expected):
     sentence = answer("run er --stream mnist")
     assert expected in sentence and "recollect data get mnist" in sentence
     checked = call("data check mnist")
-    assert checked.exit_code == 2 and "wrong checksum" in checked.stdout and "recollect data get mnist" in checked.stderr
+    assert (
+        checked.exit_code == 2 and "wrong checksum" in checked.stdout and "recollect data get mnist" in checked.stderr
+    )
 
 
 def test_check_and_get_tell_what_is_there(monkeypatch):
@@ -371,8 +387,14 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
 def started(words: str, **streams) -> Iterator[subprocess.Popen]:
     """The command as a group of processes, none of which outlives the test."""
     command, paths = [sys.executable, "-m", "recollect", *words.split()], os.pathsep.join(sys.path)
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True,
-                               env=os.environ | {"PYTHONPATH": paths}, **streams)  # fmt: skip
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"PYTHONPATH": paths},
+        **streams,
+    )
     try:
         yield process
     finally:
@@ -382,7 +404,9 @@ def started(words: str, **streams) -> Iterator[subprocess.Popen]:
 
 def learning(process: subprocess.Popen, runs: int) -> None:
     """Wait until so many runs are under way."""
-    while process.poll() is None and sum(os.path.getsize(path) > 0 for path in glob.glob("runs/*.part/metrics.jsonl")) < min(runs, CORES):
+    while process.poll() is None and sum(
+        os.path.getsize(path) > 0 for path in glob.glob("runs/*.part/metrics.jsonl")
+    ) < min(runs, CORES):
         time.sleep(0.05)
 
 

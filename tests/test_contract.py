@@ -22,8 +22,18 @@ SOURCE = Path(recollect.__file__).parent
 def learn(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
     torch.manual_seed(seed)
     network = network or CNN(stream.shape, stream.classes)
-    learner = Learner(RECIPES[name].build(defaults(name, "digits")), network, classes=stream.classes, pixels=stream.pixels, memory=8, epochs=epochs, batch=4,
-                      lr=0.05, seed=seed, **settings)  # fmt: skip
+    learner = Learner(
+        RECIPES[name].build(defaults(name, "digits")),
+        network,
+        classes=stream.classes,
+        pixels=stream.pixels,
+        memory=8,
+        epochs=epochs,
+        batch=4,
+        lr=0.05,
+        seed=seed,
+        **settings,
+    )
     for task in [stream.merged()] if learner.method.merges else stream:
         learner.update(task)
     return learner
@@ -117,7 +127,15 @@ def test_float64_and_augmentation_run_through_every_part():
     assert learner.net.theta.dtype == torch.float64 and torch.isfinite(learner.net.theta).all()
 
 
-@pytest.mark.parametrize("bad, match", [(dict(epochs=0), "epochs 0"), (dict(memory=0), "memory 0"), (dict(lr=-1), "lr -1"), (dict(forward="both"), "both")])
+@pytest.mark.parametrize(
+    "bad, match",
+    [
+        (dict(epochs=0), "epochs 0"),
+        (dict(memory=0), "memory 0"),
+        (dict(lr=-1), "lr -1"),
+        (dict(forward="both"), "both"),
+    ],
+)
 def test_a_learner_refuses_what_cannot_be(bad, match):
     with pytest.raises(recollect.BadInput, match=match):
         Learner(recollect.ER(), MLP((1, 8, 8), 4), classes=4, **bad)
@@ -149,15 +167,30 @@ def test_an_experiments_hash_depends_on_every_setting_and_on_nothing_else():
     assert base.hash == Experiment.of("er", stream="digits", memory="50", seed=0, lr=0.1).hash
     for other in (dict(memory=51), dict(memory=50, lr=0.2), dict(memory=50, seed=1), dict(memory=50, weights=(1, 0.5))):
         assert Experiment.of("er", **other).hash != base.hash
-    assert Experiment.of("finetune", memory=50).hash == Experiment.of("finetune", memory=60).hash, "fine-tuning keeps no memory"
+    assert Experiment.of("finetune", memory=50).hash == Experiment.of("finetune", memory=60).hash, (
+        "fine-tuning keeps no memory"
+    )
 
 
 def test_the_published_defaults():
     weights = lambda method, memory: dict(Experiment.of(method, "cifar10", memory=memory).options)["weights"]
-    assert [weights("der++", m) for m in (50, 200, 500, 5120)] == [(1, 0.1, 0.5), (1, 0.1, 0.5), (1, 0.2, 0.5), (1, 0.1, 1)]
+    assert [weights("der++", m) for m in (50, 200, 500, 5120)] == [
+        (1, 0.1, 0.5),
+        (1, 0.1, 0.5),
+        (1, 0.2, 0.5),
+        (1, 0.1, 1),
+    ]
     assert weights("rer", 200) == weights("rer-ace", 200) == (1, 0.5) and weights("rder", 200) == (1, 0.2, 0.5)
     er = Experiment.of("er", "cifar10")
-    assert (er.batch, er.lr, er.epochs, er.momentum, er.weight_decay, er.network, er.tasks) == (32, 0.03, 50, 0, 0, "resnet18", 5)
+    assert (er.batch, er.lr, er.epochs, er.momentum, er.weight_decay, er.network, er.tasks) == (
+        32,
+        0.03,
+        50,
+        0,
+        0,
+        "resnet18",
+        5,
+    )
 
 
 def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
@@ -180,8 +213,19 @@ def imports(path: Path) -> set[str]:
 
 def test_imports_point_one_way():
     """cli → report → workers → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
-    layers = [{"errors", "version", "seeding", "tape", "memory", "plan", "descent", "metrics"}, {"networks", "terms", "streams", "mainnet", "capture"},
-              {"methods", "relation"}, {"engine"}, {"learner"}, {"experiments"}, {"store", "studies"}, {"runs"}, {"workers"}, {"report"}, {"cli"}]  # fmt: skip
+    layers = [
+        {"errors", "version", "seeding", "tape", "plan", "descent", "metrics"},
+        {"networks", "terms", "streams", "mainnet", "capture"},
+        {"methods", "relation", "memory"},
+        {"engine"},
+        {"learner"},
+        {"experiments"},
+        {"store", "studies"},
+        {"runs"},
+        {"workers"},
+        {"report"},
+        {"cli"},
+    ]
     level = {name: number for number, names in enumerate(layers) for name in names}
     for path in SOURCE.rglob("*.py"):
         part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
@@ -194,7 +238,9 @@ def test_imports_point_one_way():
 def test_importing_recollect_brings_in_nothing_heavy():
     heavy = ["sklearn", "rich", "typer", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
     code = f"import torch, sys; before = set(sys.modules); import recollect; print([m for m in {heavy} if m in sys.modules and m not in before])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_other_images_under_the_same_name_are_another_experiment(tmp_path):
@@ -203,7 +249,13 @@ def test_other_images_under_the_same_name_are_another_experiment(tmp_path):
     def write(seed: int) -> str:
         random = np.random.default_rng(seed)
         images = lambda n: random.integers(0, 256, (n, 8, 8), dtype=np.uint8)
-        np.savez(tmp_path / "mine.npz", x_train=images(40), y_train=np.arange(40) % 4, x_test=images(8), y_test=np.arange(8) % 4)
+        np.savez(
+            tmp_path / "mine.npz",
+            x_train=images(40),
+            y_train=np.arange(40) % 4,
+            x_test=images(8),
+            y_test=np.arange(8) % 4,
+        )
         return Experiment.of("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
 
     first = write(0)
@@ -222,7 +274,9 @@ def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
 
 def test_a_learner_says_what_does_not_fit_together():
     stream = toy()
-    make = lambda method, network=None, **more: Learner(method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more)
+    make = lambda method, network=None, **more: Learner(
+        method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more
+    )
     with pytest.raises(recollect.BadInput, match="FineTune remembers none"):
         make(recollect.FineTune(recollect.Relation()))
     with pytest.raises(recollect.BadInput, match="4 logits, one a class"):

@@ -23,8 +23,19 @@ def exact():
 
 def learn(name: str, capture: bool, device: str = "cuda", **settings) -> torch.Tensor:
     stream = toy(tasks=2, each=24, channels=3)
-    learner = Learner(RECIPES[name].build(defaults(name, "digits")), build("cnn", stream.shape, 4, 0), classes=4, pixels=stream.pixels, memory=8,
-                      epochs=4, batch=4, lr=0.02, device=device, capture=capture, **settings)  # fmt: skip
+    learner = Learner(
+        RECIPES[name].build(defaults(name, "digits")),
+        build("cnn", stream.shape, 4, 0),
+        classes=4,
+        pixels=stream.pixels,
+        memory=8,
+        epochs=4,
+        batch=4,
+        lr=0.02,
+        device=device,
+        capture=capture,
+        **settings,
+    )
     for task in stream:
         learner.update(task)
     torch.cuda.synchronize()
@@ -36,7 +47,9 @@ def test_captured_equals_eager(name):
     assert torch.equal(learn(name, capture=True), learn(name, capture=False))
 
 
-@pytest.mark.parametrize("settings", [dict(momentum=0.9, weight_decay=1e-3), dict(precision="bfloat16"), dict(forward="joint")])
+@pytest.mark.parametrize(
+    "settings", [dict(momentum=0.9, weight_decay=1e-3), dict(precision="bfloat16"), dict(forward="joint")]
+)
 def test_captured_equals_eager_with_other_settings(settings):
     assert torch.equal(learn("rder", capture=True, **settings), learn("rder", capture=False, **settings))
 
@@ -44,7 +57,12 @@ def test_captured_equals_eager_with_other_settings(settings):
 @pytest.mark.parametrize("name", ["er", "rder"])
 def test_the_gpu_agrees_with_the_cpu(name):
     double = dict(dtype=torch.float64)
-    assert torch.allclose(learn(name, capture=True, **double), channels_last(learn(name, capture=False, device="cpu", **double)), rtol=0, atol=1e-9)
+    assert torch.allclose(
+        learn(name, capture=True, **double),
+        channels_last(learn(name, capture=False, device="cpu", **double)),
+        rtol=0,
+        atol=1e-9,
+    )
 
 
 def channels_last(theta: torch.Tensor) -> torch.Tensor:

@@ -26,9 +26,13 @@ def test_the_files_named_for_one_step_have_the_lines_the_readme_says():
     text = (ROOT / "README.md").read_text()
     sentence = re.search(r"To know one DER\+\+ step, read (.*?): (\d+) lines", text, flags=re.DOTALL)
     files = re.findall(r"`([\w/]+\.py)`", sentence[1])
-    lines = [line for file in files for line in (ROOT / "src" / "recollect" / file).read_text().splitlines() if line.strip()]
+    lines = [
+        line for file in files for line in (ROOT / "src" / "recollect" / file).read_text().splitlines() if line.strip()
+    ]
     assert len(lines) == int(sentence[2]) < 300
-    assert len((ROOT / "src" / "recollect" / "methods" / "derpp.py").read_text().splitlines()) == int(re.search(r"one file of (\d+) lines", text)[1])
+    assert len((ROOT / "src" / "recollect" / "methods" / "derpp.py").read_text().splitlines()) == int(
+        re.search(r"one file of (\d+) lines", text)[1]
+    )
 
 
 def test_every_command_in_the_readme_exists():

@@ -32,7 +32,9 @@ def ce(z, y, classes=range(C)) -> float:
 
 def test_cross_entropy_is_minus_the_log_of_the_softmax():
     b = batch(0)
-    assert cross_entropy(b).loss.tolist() == pytest.approx([ce(z, y) for z, y in zip(b.z.tolist(), b.y.tolist())], abs=1e-12)
+    assert cross_entropy(b).loss.tolist() == pytest.approx(
+        [ce(z, y) for z, y in zip(b.z.tolist(), b.y.tolist())], abs=1e-12
+    )
 
 
 def test_distance_is_the_mean_over_classes_of_the_squared_difference():
@@ -52,18 +54,24 @@ def test_an_empty_memory_counts_nothing_and_moves_nothing():
 def test_er_is_cross_entropy_on_both():
     new, memory = batch(0), batch(1)
     losses = Terms(ER().learn(new) + ER().rehearse(memory)).losses.tolist()
-    assert losses == [pytest.approx([ce(a, i), ce(b, j)], abs=1e-12) for a, i, b, j in
-                      zip(new.z.tolist(), new.y.tolist(), memory.z.tolist(), memory.y.tolist())]  # fmt: skip
+    assert losses == [
+        pytest.approx([ce(a, i), ce(b, j)], abs=1e-12)
+        for a, i, b, j in zip(new.z.tolist(), new.y.tolist(), memory.z.tolist(), memory.y.tolist())
+    ]
 
 
 def test_er_ace_tells_new_samples_apart_from_their_batch_and_from_the_unseen_only():
     method = ERACE()
     learner = type("", (), {"met": {0, 1}, "classes": C, "device": "cpu"})
     method.begin_task(learner, type("", (), {"classes": (2, 3)}))
-    new = batch(0)._replace(y=torch.tensor([2, 2, 2, 2, 2, 2]))  # 3 is of this task but not of this batch; 4 is not yet seen
+    new = batch(0)._replace(
+        y=torch.tensor([2, 2, 2, 2, 2, 2])
+    )  # 3 is of this task but not of this batch; 4 is not yet seen
     assert method.learn(new)[0].loss.tolist() == pytest.approx([ce(z, 2, (2, 4)) for z in new.z.tolist()], abs=1e-12)
     memory = batch(1)
-    assert method.rehearse(memory)[0].loss.tolist() == pytest.approx([ce(z, y) for z, y in zip(memory.z.tolist(), memory.y.tolist())], abs=1e-12)
+    assert method.rehearse(memory)[0].loss.tolist() == pytest.approx(
+        [ce(z, y) for z, y in zip(memory.z.tolist(), memory.y.tolist())], abs=1e-12
+    )
 
 
 def test_der_and_der_plus_plus_rehearse_what_they_recorded():
@@ -71,7 +79,10 @@ def test_der_and_der_plus_plus_rehearse_what_they_recorded():
     kd = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(dark.z.tolist(), dark.recorded.tolist())]
     labels = [ce(z, y) for z, y in zip(labelled.z.tolist(), labelled.y.tolist())]
     assert [term.loss.tolist() for term in DER().rehearse(dark)] == [pytest.approx(kd, abs=1e-12)]
-    assert [t.loss.tolist() for t in DERpp().rehearse(dark, labelled)] == [pytest.approx(kd, abs=1e-12), pytest.approx(labels, abs=1e-12)]
+    assert [t.loss.tolist() for t in DERpp().rehearse(dark, labelled)] == [
+        pytest.approx(kd, abs=1e-12),
+        pytest.approx(labels, abs=1e-12),
+    ]
 
 
 def test_weighed_is_the_mean_over_rows_of_the_weighted_sum_over_terms():
@@ -80,10 +91,18 @@ def test_weighed_is_the_mean_over_rows_of_the_weighted_sum_over_terms():
     assert float(weighed(losses, weights)) == pytest.approx(by_hand, abs=1e-12)
 
 
-METHODS = {"finetune": (FineTune, ()), "er": (ER, (1, 0.7)), "er-ace": (ERACE, (1, 1)), "der": (DER, (1, 0.3)), "der++": (DERpp, (1, 0.1, 0.5))}
+METHODS = {
+    "finetune": (FineTune, ()),
+    "er": (ER, (1, 0.7)),
+    "er-ace": (ERACE, (1, 1)),
+    "der": (DER, (1, 0.3)),
+    "der++": (DERpp, (1, 0.1, 0.5)),
+}
 
 
-def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, size: int, lr: float, seed: int) -> nn.Module:
+def by_hand(
+    name: str, weights, stream, network, *, memory: int, epochs: int, size: int, lr: float, seed: int
+) -> nn.Module:
     """The whole method as one would write it from its paper: python lists for a memory, torch's own optimiser."""
     optimiser = torch.optim.SGD(network.parameters(), lr=lr)
     held: dict[int, tuple] = {}
@@ -93,14 +112,27 @@ def by_hand(name: str, weights, stream, network, *, memory: int, epochs: int, si
         x, y = task.train
         met |= set(task.classes)
         for epoch in range(epochs):
-            plan = plan_epoch(seed, t, epoch, samples=len(x), batch=size, pools=["all"] * draws, capacity=memory if draws else 0, presented=presented)
+            plan = plan_epoch(
+                seed,
+                t,
+                epoch,
+                samples=len(x),
+                batch=size,
+                pools=["all"] * draws,
+                capacity=memory if draws else 0,
+                presented=presented,
+            )
             for k in range(len(plan)):
                 raw, labels = x[plan[k].order], y[plan[k].order]
                 prepare = lambda images: (images.double() / 255 - 0.5) / 0.25
                 z = network(prepare(raw))
                 if name == "er-ace":
                     allowed = set(labels.tolist()) | set(range(stream.classes)) - met
-                    z_new = torch.where(torch.tensor([c in allowed for c in range(stream.classes)]), z, torch.tensor(-math.inf, dtype=z.dtype))
+                    z_new = torch.where(
+                        torch.tensor([c in allowed for c in range(stream.classes)]),
+                        z,
+                        torch.tensor(-math.inf, dtype=z.dtype),
+                    )
                     loss = nn.functional.cross_entropy(z_new, labels) * weights[0]
                 else:
                     loss = nn.functional.cross_entropy(z, labels) * (weights[0] if weights else 1)
@@ -133,7 +165,18 @@ def test_training_is_the_method_as_written_down(name, net):
     fresh = lambda: (torch.manual_seed(0), net(stream.shape, stream.classes).double())[1]
     literal = by_hand(name, weights, stream, fresh(), memory=7, epochs=3, size=4, lr=0.05, seed=3)
     network = fresh()
-    learner = Learner(kind(Fixed(weights)), network, classes=4, pixels=stream.pixels, memory=7, epochs=3, batch=4, lr=0.05, seed=3, dtype=torch.float64)
+    learner = Learner(
+        kind(Fixed(weights)),
+        network,
+        classes=4,
+        pixels=stream.pixels,
+        memory=7,
+        epochs=3,
+        batch=4,
+        lr=0.05,
+        seed=3,
+        dtype=torch.float64,
+    )
     for task in stream:
         learner.update(task)
     for (key, ours), theirs in zip(network.state_dict().items(), literal.state_dict().values()):
@@ -144,7 +187,9 @@ def test_joint_forward_gives_all_batches_one_pass():
     stream = toy()
     passes = []
     network = MLP(stream.shape, 4)
-    network.register_forward_hook(lambda module, inputs, output: passes.append(len(inputs[0])) if module.training else None)
+    network.register_forward_hook(
+        lambda module, inputs, output: passes.append(len(inputs[0])) if module.training else None
+    )
     for forward, expected in (("separate", [4, 4, 4]), ("joint", [12])):
         passes.clear()
         learner = Learner(DERpp(), network, classes=4, pixels=stream.pixels, memory=5, batch=4, forward=forward)
@@ -152,7 +197,9 @@ def test_joint_forward_gives_all_batches_one_pass():
         assert passes == expected * 3
 
 
-@pytest.mark.parametrize("settings", [dict(), dict(momentum=0.9), dict(weight_decay=0.01), dict(momentum=0.9, weight_decay=0.01)])
+@pytest.mark.parametrize(
+    "settings", [dict(), dict(momentum=0.9), dict(weight_decay=0.01), dict(momentum=0.9, weight_decay=0.01)]
+)
 def test_sgd_moves_as_torchs_does(settings):
     ours, rule = torch.ones(4, dtype=torch.float64), SGD(0.1, **settings)
     theirs = nn.Parameter(torch.ones(4, dtype=torch.float64))
@@ -199,7 +246,9 @@ def test_a_crop_and_flip_are_the_window_of_the_padded_image():
 def test_normalisation_is_mean_and_standard_deviation_a_channel():
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615)
     x = torch.randint(0, 255, (2, 3, 4, 4), dtype=torch.uint8)
-    by_hand = (x.double() / 255 - torch.tensor(mean).double()[:, None, None]) / torch.tensor(std).double()[:, None, None]
+    by_hand = (x.double() / 255 - torch.tensor(mean).double()[:, None, None]) / torch.tensor(std).double()[
+        :, None, None
+    ]
     assert torch.allclose(Pixels(mean, std)(x).double(), by_hand, atol=1e-5)
 
 

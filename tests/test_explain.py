@@ -45,7 +45,11 @@ def copy(runs, tmp_path):
 
 
 def records(folder, event):
-    return [record for line in (folder / "metrics.jsonl").read_text().splitlines() if (record := json.loads(line))["event"] == event]
+    return [
+        record
+        for line in (folder / "metrics.jsonl").read_text().splitlines()
+        if (record := json.loads(line))["event"] == event
+    ]
 
 
 def rewrite(folder, change):
@@ -73,10 +77,14 @@ def elements(folder):
 def test_every_epoch_has_the_means_and_quartiles_of_its_record(runs, name):
     found = explain.read(runs[name])
     written = records(runs[name], "epoch")
-    assert [(e.task, e.number, e.phase, e.loss) for e in found.epochs] == [(r["task"], r["epoch"], r["phase"], r["loss"]) for r in written]
+    assert [(e.task, e.number, e.phase, e.loss) for e in found.epochs] == [
+        (r["task"], r["epoch"], r["phase"], r["loss"]) for r in written
+    ]
     for epoch, record in zip(found.epochs, written):
         for key in ("weights", "proposed"):
-            assert getattr(epoch, key) == {t: (of["mean"], of["quantiles"][1], of["quantiles"][3]) for t, of in record.get(key, {}).items()}
+            assert getattr(epoch, key) == {
+                t: (of["mean"], of["quantiles"][1], of["quantiles"][3]) for t, of in record.get(key, {}).items()
+            }
     assert found.terms == (("new", "memory") if name == "rer" else ("new", "dark", "memory"))
 
 
@@ -99,7 +107,10 @@ def test_tasks_have_the_similarities_and_validation_weights_of_their_reviews(run
     assert first.similarity is None and not first.validation
     assert second.validation == review["validation"]["weights"]
     assert [list(row) for row in second.similarity.G] == review["similarity"]["G"]
-    assert (list(second.similarity.classes), list(second.similarity.new)) == (review["similarity"]["classes"], review["similarity"]["new"])
+    assert (list(second.similarity.classes), list(second.similarity.new)) == (
+        review["similarity"]["classes"],
+        review["similarity"]["new"],
+    )
 
 
 def test_weights_by_class_are_those_of_a_tasks_last_epoch(runs):
@@ -112,7 +123,9 @@ def test_weights_by_class_are_those_of_a_tasks_last_epoch(runs):
 
 
 def test_harm_is_a_negative_similarity_of_an_old_class_worst_first():
-    similarity = explain.Similarity(classes=(0, 1, 2, 3), new=(2, 3), G=((-1.0, 2.0), (0.5, -3.0), (-9.0, 4.0), (4.0, -9.0)))
+    similarity = explain.Similarity(
+        classes=(0, 1, 2, 3), new=(2, 3), G=((-1.0, 2.0), (0.5, -3.0), (-9.0, 4.0), (4.0, -9.0))
+    )
     assert similarity.harms() == [(-3.0, 1, 3), (-1.0, 0, 2)]
     assert similarity.scale == 3.0
 
@@ -122,7 +135,9 @@ def test_response_surface_is_what_the_net_answers(runs, name):
     found = explain.read(runs[name])
     s, last = found.surface, records(runs[name], "epoch")[-1]
     net = RelationReplayNet(len(found.terms))
-    net.load_state_dict({key.removeprefix("rrn."): tensor for key, tensor in load_file(runs[name] / "weighting.safetensors").items()})
+    net.load_state_dict(
+        {key.removeprefix("rrn."): tensor for key, tensor in load_file(runs[name] / "weighting.safetensors").items()}
+    )
     for row, column in [(0, 0), (3, 17), (19, 0), (19, 19)]:
         losses = {**last["loss"], "new": s.losses[column], "memory": s.losses[row]}
         answer = net(*(torch.tensor([[of[term] for term in found.terms]]) for of in (losses, last["norms"])))[0]
@@ -178,7 +193,9 @@ def test_page_shows_each_similarity_with_its_sign_and_colour(runs):
             (cell,) = (e for title, e in cells.items() if title.startswith(f"{old} and {new}: "))
             assert cell.get("class") == ("harm" if g < 0 else "help")
             assert cell.text[0] == ("−" if g < 0 else "+")
-            assert float(cell.get("title").split(": ")[1].replace("−", "-")) == pytest.approx(g, abs=1e-3 * max(1, abs(g)))
+            assert float(cell.get("title").split(": ")[1].replace("−", "-")) == pytest.approx(
+                g, abs=1e-3 * max(1, abs(g))
+            )
 
 
 def test_page_gives_an_epochs_weights_on_hover(runs):
@@ -186,7 +203,10 @@ def test_page_gives_an_epochs_weights_on_hover(runs):
     hovers = [e[0].text for e in elements(runs["rer"]).iter("rect") if e.get("class") == "hit"]
     assert len(hovers) == 4
     assert hovers[-1].startswith("task 2, epoch 2: relation\n")
-    assert f"memory {last['mean']:.4f} (25 to 75 %: {last['quantiles'][1]:.4f} to {last['quantiles'][3]:.4f})" in hovers[-1]
+    assert (
+        f"memory {last['mean']:.4f} (25 to 75 %: {last['quantiles'][1]:.4f} to {last['quantiles'][3]:.4f})"
+        in hovers[-1]
+    )
 
 
 def test_names_cannot_break_the_page(copy):
@@ -231,7 +251,12 @@ def test_terminal_form_shows_the_numbers_of_the_records(runs):
     (review,) = records(runs["rer"], "review")
     for weight in review["validation"]["weights"].values():
         assert f"{weight:.4f}" in text
-    for title in ("Weights over training", "Response of the Relation Replay Net", "Which classes disturb which", "Weights by class"):
+    for title in (
+        "Weights over training",
+        "Response of the Relation Replay Net",
+        "Which classes disturb which",
+        "Weights by class",
+    ):
         assert title in text
 
 
@@ -284,7 +309,9 @@ def test_proposed_weights_are_called_so_where_preset_ones_were_in_use(runs):
 
 
 def test_run_without_learned_weights_is_refused_by_name(runs):
-    with pytest.raises(BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*recollect run rer"):
+    with pytest.raises(
+        BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*recollect run rer"
+    ):
         explain.read(runs["er"])
 
 

@@ -32,7 +32,15 @@ def test_every_presented_sample_is_as_likely_to_be_in_the_reservoir():
         assert len(kept) == capacity
         counts[kept] += 1
     # A sample is in or out: its count has variance n p (1 − p), so the statistic is smaller by 1 − p than a multinomial's.
-    assert abs(chi_square((counts - trials * capacity / count) / np.sqrt(1 - capacity / count) + trials * capacity / count, trials * capacity / count)) < 4
+    assert (
+        abs(
+            chi_square(
+                (counts - trials * capacity / count) / np.sqrt(1 - capacity / count) + trials * capacity / count,
+                trials * capacity / count,
+            )
+        )
+        < 4
+    )
 
 
 def test_a_biased_reservoir_would_be_noticed():
@@ -75,7 +83,14 @@ def test_inner_and_outer_rows_part_the_memory_four_to_one():
 
 def test_every_row_is_as_likely_to_be_drawn_and_as_likely_to_come_first():
     drawn = choose(np.random.default_rng(0), np.full(20_000, 40), 10)
-    assert abs(chi_square(np.bincount(drawn.ravel(), minlength=40) / np.sqrt(1 - 10 / 40), 20_000 * 10 / 40 / np.sqrt(1 - 10 / 40))) < 4
+    assert (
+        abs(
+            chi_square(
+                np.bincount(drawn.ravel(), minlength=40) / np.sqrt(1 - 10 / 40), 20_000 * 10 / 40 / np.sqrt(1 - 10 / 40)
+            )
+        )
+        < 4
+    )
     assert abs(chi_square(np.bincount(drawn[:, 0], minlength=40), 500)) < 4
 
 
@@ -97,7 +112,9 @@ def same(a: list, b: list, part: str) -> bool:
 
 
 def test_a_plan_is_a_function_of_seed_task_and_epoch():
-    make = lambda *key, **more: plan_epoch(*key, samples=50, batch=5, pools=["all"], capacity=20, pad=4, flip=True, **more)
+    make = lambda *key, **more: plan_epoch(
+        *key, samples=50, batch=5, pools=["all"], capacity=20, pad=4, flip=True, **more
+    )
     plan, again = make(1, 2, 3), make(1, 2, 3)
     for part in ("order", "draws", "slots", "views"):
         assert same(plan, again, part)

@@ -38,7 +38,12 @@ def names(store: Store) -> list[str]:
 
 def test_a_run_is_a_folder_of_settings_records_result_and_tensors(store):
     folder = record(store)
-    assert sorted(path.name for path in folder.iterdir()) == ["experiment.json", "metrics.jsonl", "result.json", "weighting.safetensors"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "experiment.json",
+        "metrics.jsonl",
+        "result.json",
+        "weighting.safetensors",
+    ]
     assert json.loads((folder / "experiment.json").read_text()) == json.loads(json.dumps(EXPERIMENT.document()))
     assert [line["event"] for line in read_lines(folder)] == ["epoch", "task"]
     assert store.result(EXPERIMENT) == read_result(folder) == RESULT
@@ -122,20 +127,28 @@ def test_the_folder_is_tried_before_any_work(tmp_path):
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize("change", ({"seed": 1}, {"memory": 21}, {"lr": 0.2}, {"weights": (1, 2)}, {"classes": "0,1"}, {"shuffle": 0}))
+@pytest.mark.parametrize(
+    "change", ({"seed": 1}, {"memory": 21}, {"lr": 0.2}, {"weights": (1, 2)}, {"classes": "0,1"}, {"shuffle": 0})
+)
 def test_the_folder_is_named_after_every_setting(change):
     assert Experiment.of("er", **{"memory": 20, "epochs": 1} | change).name != EXPERIMENT.name
 
 
 def test_defaults_written_out_are_the_same_experiment():
-    written = Experiment.of("er", "digits", memory="20", epochs="1", seed="0", batch="10", lr="0.1", tasks="5", weights="1,1")
+    written = Experiment.of(
+        "er", "digits", memory="20", epochs="1", seed="0", batch="10", lr="0.1", tasks="5", weights="1,1"
+    )
     assert written.name == EXPERIMENT.name
 
 
 def test_the_library_keeps_its_runs_and_reads_them_back(tmp_path, monkeypatch):
     first = json.loads(json.dumps(recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)))
     monkeypatch.setattr(Recording, "line", lambda *_: pytest.fail("run again"))
-    assert recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path) == first == Store(tmp_path).result(EXPERIMENT)
+    assert (
+        recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)
+        == first
+        == Store(tmp_path).result(EXPERIMENT)
+    )
     lines = read_lines(Store(tmp_path).path(EXPERIMENT))
     assert [line["event"] for line in lines] == ["epoch", "task"] * 5
     assert [line["class_il"] for line in lines if line["event"] == "task"] == first["class_il"]["matrix"]

@@ -1,7 +1,5 @@
 """recollect: rehearsal-based continual learning, one network taught task after task by replaying a small memory."""
 
-from recollect.version import __version__
-
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.learner import Learner
@@ -10,9 +8,36 @@ from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.runs import run
 from recollect.streams import Pixels, Stream, Task, load
 from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy, distance
+from recollect.version import __version__
 
 __all__ = [
-    "DER", "ER", "ERACE", "METHODS", "BadInput", "Batch", "Consolidate", "DERpp", "EndToEnd", "Experiment", "FineTune", "Fixed", "Joint", "Learner",
-    "Method", "Pixels", "RecollectError", "Relation", "Split", "Stream", "Task", "Term", "Terms", "Weighting", "__version__", "cross_entropy", "distance",
-    "load", "run",
-]  # fmt: skip
+    "DER",
+    "ER",
+    "ERACE",
+    "METHODS",
+    "BadInput",
+    "Batch",
+    "Consolidate",
+    "DERpp",
+    "EndToEnd",
+    "Experiment",
+    "FineTune",
+    "Fixed",
+    "Joint",
+    "Learner",
+    "Method",
+    "Pixels",
+    "RecollectError",
+    "Relation",
+    "Split",
+    "Stream",
+    "Task",
+    "Term",
+    "Terms",
+    "Weighting",
+    "__version__",
+    "cross_entropy",
+    "distance",
+    "load",
+    "run",
+]

@@ -28,8 +28,19 @@ from recollect.streams import sources
 from recollect.studies import STUDIES
 from recollect.version import __version__
 
-DEMO = ("finetune", "er", "rer", "er+consolidate", "er-ace", "rer-ace", "er-ace+consolidate", "der++", "rder", "der+++consolidate", "joint")
-
+DEMO = (
+    "finetune",
+    "er",
+    "rer",
+    "er+consolidate",
+    "er-ace",
+    "rer-ace",
+    "er-ace+consolidate",
+    "der++",
+    "rder",
+    "der+++consolidate",
+    "joint",
+)
 
 
 class Group(typer.core.TyperGroup):
@@ -39,14 +50,25 @@ class Group(typer.core.TyperGroup):
         try:
             sys.exit(super().main(*args, standalone_mode=False, **extra))
         except typer.BadParameter.__base__ as error:  # every usage error
-            if message := error.format_message().strip(" .?\n").replace(". Did", ", did"):  # empty where the help was printed
-                print(f"recollect: {message[0].lower()}{message[1:]}; see {error.ctx.command_path} --help", file=sys.stderr)
+            if (
+                message := error.format_message().strip(" .?\n").replace(". Did", ", did")
+            ):  # empty where the help was printed
+                print(
+                    f"recollect: {message[0].lower()}{message[1:]}; see {error.ctx.command_path} --help",
+                    file=sys.stderr,
+                )
             sys.exit(error.exit_code)
 
 
-app = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode="rich", add_completion=False, pretty_exceptions_enable=False,
-                  help="Continual learning by rehearsal: train one network on a stream of tasks without forgetting the old ones.\n\n"
-                       "Start with [bold]recollect demo[/], then [bold]recollect run er[/].")  # fmt: skip
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Continual learning by rehearsal: train one network on a stream of tasks without forgetting the old ones.\n\n"
+    "Start with [bold]recollect demo[/], then [bold]recollect run er[/].",
+)
 data_app = typer.Typer(no_args_is_help=True, help="Fetch data sets and see what is there.")
 app.add_typer(data_app, name="data")
 out = Console()
@@ -57,7 +79,10 @@ class Device(str, Enum):
 
 
 Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
-Data = Annotated[Optional[Path], typer.Option("--data", help="Folder of the data sets. [dim]Default: $RECOLLECT_DATA, else ~/.cache/recollect[/]")]
+Data = Annotated[
+    Optional[Path],
+    typer.Option("--data", help="Folder of the data sets. [dim]Default: $RECOLLECT_DATA, else ~/.cache/recollect[/]"),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]
@@ -85,7 +110,10 @@ def command(register: Callable) -> Callable:
             except OSError as error:
                 full = error.errno in (errno.ENOSPC, errno.EDQUOT)
                 where = f" ({error.filename})" if error.filename else ""
-                fail(f"{error.strerror or error}{where}; {'free some space' if full else 'check the path'} and run the same command again", 1)
+                fail(
+                    f"{error.strerror or error}{where}; {'free some space' if full else 'check the path'} and run the same command again",
+                    1,
+                )
 
         return register(answered)
 
@@ -98,42 +126,82 @@ def fail(sentence: str, code: int) -> None:
 
 
 @command(app.command(epilog="Example: [bold]recollect demo[/]"))
-def demo(out_dir: Out = Path("runs"), seeds: Annotated[int, typer.Option(help="Runs of each method.", min=1)] = 3,
-         device: Where = Device.auto, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False) -> None:  # fmt: skip
+def demo(
+    out_dir: Out = Path("runs"),
+    seeds: Annotated[int, typer.Option(help="Runs of each method.", min=1)] = 3,
+    device: Where = Device.auto,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+) -> None:
     """See forgetting and its cure on Split-Digits: five tasks of two digits each, a memory of 20 images, in under a minute."""
-    experiments = [Experiment.of(method, "digits", memory=20, epochs=10, seed=seed) for method in DEMO for seed in range(seeds)]
+    experiments = [
+        Experiment.of(method, "digits", memory=20, epochs=10, seed=seed) for method in DEMO for seed in range(seeds)
+    ]
     documents = perform(experiments, Store(out_dir), device, None, fresh, quiet)
     by_method = {method: [d for e, d in zip(experiments, documents) if e.method == method] for method in DEMO}
     if as_json:
         return print_json({method: several(runs) for method, runs in by_method.items()})
     out.print(tables.results(by_method, title=f"Split-Digits, memory 20, 10 epochs a task, {seeds} seeds, in %"))
-    out.print("ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
-              "Task-IL: among the task's two.", style="dim")  # fmt: skip
+    out.print(
+        "ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
+        "Task-IL: among the task's two.",
+        style="dim",
+    )
     folders(experiments, Store(out_dir))
 
 
-@command(app.command(name="run", epilog="Examples:\n\n"
-         "[bold]recollect run er[/]  the default stream, Split-Digits\n\n"
-         "[bold]recollect run der++ --memory 50 --seeds 5[/]  mean ± std of five seeds\n\n"
-         "[bold]recollect run er --stream cifar10 --memory 200 --device cuda[/]  the published setting\n\n"
-         "[bold]recollect run er --stream cifar10 --set classes=ship,truck,cat,horse --set tasks=2[/]  two tasks of your choice\n\n"
-         "[bold]recollect run er --stream folder:photos --json > er.json[/]  your own images, a result for your own script"))  # fmt: skip
+@command(
+    app.command(
+        name="run",
+        epilog="Examples:\n\n"
+        "[bold]recollect run er[/]  the default stream, Split-Digits\n\n"
+        "[bold]recollect run der++ --memory 50 --seeds 5[/]  mean ± std of five seeds\n\n"
+        "[bold]recollect run er --stream cifar10 --memory 200 --device cuda[/]  the published setting\n\n"
+        "[bold]recollect run er --stream cifar10 --set classes=ship,truck,cat,horse --set tasks=2[/]  two tasks of your choice\n\n"
+        "[bold]recollect run er --stream folder:photos --json > er.json[/]  your own images, a result for your own script",
+    )
+)
 def run_command(
     method: Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")],
-    stream: Annotated[str, typer.Option(help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them.")] = "digits",
-    memory: Annotated[Optional[int], typer.Option(help="Samples the memory holds. [dim]Default: the table's[/]")] = None,
+    stream: Annotated[
+        str, typer.Option(help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them.")
+    ] = "digits",
+    memory: Annotated[
+        Optional[int], typer.Option(help="Samples the memory holds. [dim]Default: the table's[/]")
+    ] = None,
     epochs: Annotated[Optional[int], typer.Option(help="Epochs a task. [dim]Default: the table's[/]")] = None,
     seed: Annotated[Optional[int], typer.Option(help="Seed of everything random. [dim]Default: 0[/]")] = None,
-    seeds: Annotated[Optional[int], typer.Option(help="Run seeds 0 to K−1 and give mean and standard deviation.")] = None,
-    settings: Annotated[Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.")] = None,
-    device: Where = Device.auto, out_dir: Out = Path("runs"), data: Data = None, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False,
-) -> None:  # fmt: skip
+    seeds: Annotated[
+        Optional[int], typer.Option(help="Run seeds 0 to K−1 and give mean and standard deviation.")
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.",
+        ),
+    ] = None,
+    device: Where = Device.auto,
+    out_dir: Out = Path("runs"),
+    data: Data = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+) -> None:
     """Run one method over one stream of tasks and measure what it remembers."""
     if seed is not None and seeds is not None:
         raise BadInput("--seed runs one seed and --seeds several; give one of the two")
     if seeds is not None and seeds < 1:
         raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
-    placed = {"method": method, "stream": stream, "memory": memory, "epochs": epochs, "seed": seed if seeds is None else seeds}
+    placed = {
+        "method": method,
+        "stream": stream,
+        "memory": memory,
+        "epochs": epochs,
+        "seed": seed if seeds is None else seeds,
+    }
     chosen = assignments(settings or [])
     for key in chosen:
         if placed.get(key) is not None:
@@ -150,7 +218,9 @@ def run_command(
 
 
 @command(app.command(epilog="Examples: [bold]recollect methods[/], [bold]recollect methods der++[/]"))
-def methods(method: Annotated[Optional[str], typer.Argument(help="One method, to see its settings and their defaults.")] = None) -> None:
+def methods(
+    method: Annotated[Optional[str], typer.Argument(help="One method, to see its settings and their defaults.")] = None,
+) -> None:
     """The methods, or one method's equation, settings and defaults."""
     if method is None:
         table = tables.plain("method", "what it is")
@@ -162,14 +232,18 @@ def methods(method: Annotated[Optional[str], typer.Argument(help="One method, to
         raise unknown("method", method, RECIPES)
     recipe = RECIPES[method]
     out.print(escape(recipe.description()), highlight=False)
-    table = tables.plain("setting", *streams.STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
+    table = tables.plain(
+        "setting", *streams.STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream"
+    )
     resolved = {stream: settings_of(Experiment.of(method, stream)) for stream in streams.STREAMS}
     for key in resolved["digits"]:
         table.add_row(key, *(shown(values[key]) for values in resolved.values()))
     out.print(table)
     sizes = {size: defaults(method, "cifar10", size).get("weights") for size in (200, 500, 5120)}
     if len(set(sizes.values())) > 1:
-        out.print("cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items()))
+        out.print(
+            "cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items())
+        )
 
 
 @command(app.command(name="streams", epilog="Example: [bold]recollect streams[/]"))
@@ -178,25 +252,43 @@ def streams_command(data: Data = None) -> None:
     table = tables.plain("stream", "tasks", "network", "data", "what it is")
     for name, setting in streams.STREAMS.items():
         here = name == "digits" or sources.found(name, data)
-        table.add_row(name, str(setting.tasks), setting.network, "here" if here else f"recollect data get {name}", sources.SOURCES[name].summary)
+        table.add_row(
+            name,
+            str(setting.tasks),
+            setting.network,
+            "here" if here else f"recollect data get {name}",
+            sources.SOURCES[name].summary,
+        )
     table.add_row("npz:FILE", "", "", "", "your images: arrays x_train, y_train, x_test, y_test")
     table.add_row("folder:DIR", "", "", "", "your images: a folder a class, under DIR/train and DIR/test or under DIR")
     out.print(table)
 
 
 @command(data_app.command(epilog="Example: [bold]recollect data get cifar10[/]"))
-def get(name: Annotated[str, typer.Argument(help="A data set; [bold]recollect streams[/] lists them.")], data: Data = None, quiet: Quiet = False) -> None:
+def get(
+    name: Annotated[str, typer.Argument(help="A data set; [bold]recollect streams[/] lists them.")],
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
     """Download a data set, going on where a broken download stopped, and verify its published checksum."""
     from recollect.report.progress import download_bar
     from recollect.streams.download import get as fetch
 
     with download_bar(name, quiet) as progress:
         folder = fetch(name, data, progress)
-    out.print(f"{name}: here and verified, in {folder}" if name != "digits" else "digits: comes with scikit-learn, nothing to fetch", highlight=False, soft_wrap=True)
+    out.print(
+        f"{name}: here and verified, in {folder}"
+        if name != "digits"
+        else "digits: comes with scikit-learn, nothing to fetch",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @command(data_app.command(name="check", epilog="Example: [bold]recollect data check cifar10[/]"))
-def check_command(name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None) -> None:
+def check_command(
+    name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None
+) -> None:
     """Say which files of a data set are there, and whether they are whole."""
     statuses = sources.check(name, data)
     for folder in dict.fromkeys(status.path.parent for status in statuses):
@@ -211,9 +303,16 @@ def check_command(name: Annotated[str, typer.Argument(help="A data set, npz:FILE
 
 
 @command(app.command(epilog="Examples: [bold]recollect study[/], [bold]recollect study similarity-digits --seeds 3[/]"))
-def study(name: Annotated[Optional[str], typer.Argument(help="A study; without one, they are listed.")] = None,
-          seeds: Annotated[int, typer.Option(help="Runs of each row of the table.", min=1)] = 10, out_dir: Out = Path("runs"), data: Data = None,
-          device: Where = Device.auto, as_json: AsJson = False, quiet: Quiet = False, fresh: Fresh = False) -> None:  # fmt: skip
+def study(
+    name: Annotated[Optional[str], typer.Argument(help="A study; without one, they are listed.")] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of each row of the table.", min=1)] = 10,
+    out_dir: Out = Path("runs"),
+    data: Data = None,
+    device: Where = Device.auto,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+) -> None:
     """Run a grid of experiments and print its table. What is there already is not run again."""
     if name is None:
         table = tables.plain("study", "runs a seed", "question")
@@ -232,9 +331,17 @@ def study(name: Annotated[Optional[str], typer.Argument(help="A study; without o
     out.print("Means over the seeds with their 95 % confidence intervals, in %.", style="dim")
 
 
-@command(app.command(epilog="Examples: [bold]recollect explain runs/digits-rer-m100-e5-s0-…[/], [bold]recollect explain RUN --html page.html[/]"))
-def explain(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
-            html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")] = None) -> None:  # fmt: skip
+@command(
+    app.command(
+        epilog="Examples: [bold]recollect explain runs/digits-rer-m100-e5-s0-…[/], [bold]recollect explain RUN --html page.html[/]"
+    )
+)
+def explain(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
+    html: Annotated[
+        Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")
+    ] = None,
+) -> None:
     """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
     from recollect.report import explain as report
 
@@ -247,17 +354,30 @@ def explain(run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder 
 
 def record(name: str, documents: dict[str, list[dict]]) -> dict:
     """A study as one small document: its settings, and every run's figures."""
-    figures = lambda d: {"seed": d["experiment"]["seed"], "seconds": d["seconds"],
-                         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")}}  # fmt: skip
-    rows = {label: {"experiment": {**runs[0]["experiment"], "seed": None}, "runs": [figures(d) for d in runs], "summary": metrics.across(runs)}
-            for label, runs in documents.items()}  # fmt: skip
+    figures = lambda d: {
+        "seed": d["experiment"]["seed"],
+        "seconds": d["seconds"],
+        **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")},
+    }
+    rows = {
+        label: {
+            "experiment": {**runs[0]["experiment"], "seed": None},
+            "runs": [figures(d) for d in runs],
+            "summary": metrics.across(runs),
+        }
+        for label, runs in documents.items()
+    }
     first = next(iter(documents.values()))[0]
     return {"study": name, "rows": rows, "provenance": first["provenance"]}
 
 
 def settings_of(experiment: Experiment) -> dict:
     document = experiment.document()
-    return {key: value for key, value in {**document, **document["options"]}.items() if key not in ("method", "stream", "content", "options", "seed")}
+    return {
+        key: value
+        for key, value in {**document, **document["options"]}.items()
+        if key not in ("method", "stream", "content", "options", "seed")
+    }
 
 
 def shown(value) -> str:
@@ -274,15 +394,23 @@ def assignments(words: Sequence[str]) -> dict[str, str]:
     return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
 
 
-def perform(experiments: Sequence[Experiment], store: Store, device: Device, data: Path | None, fresh: bool, quiet: bool) -> list[dict]:
+def perform(
+    experiments: Sequence[Experiment], store: Store, device: Device, data: Path | None, fresh: bool, quiet: bool
+) -> list[dict]:
     """All experiments' results, those that are there already read and not run."""
     store.prepare()
     with Display(experiments, quiet) as display:
         for experiment in experiments:
             if not fresh and store.result(experiment) is not None:
-                display.console.print(f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)", soft_wrap=True, highlight=False)
+                display.console.print(
+                    f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)",
+                    soft_wrap=True,
+                    highlight=False,
+                )
                 display.report(experiment, workers.DONE)
-        return workers.perform_all(experiments, store, device=device.value, data=data, fresh=fresh, report=display.report)
+        return workers.perform_all(
+            experiments, store, device=device.value, data=data, fresh=fresh, report=display.report
+        )
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:

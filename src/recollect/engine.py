@@ -50,26 +50,26 @@ def train_step(method: Method, step: Step) -> None:
     step.tape.keep(losses=terms.losses)
 
 
-def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, pixels: Pixels, data: tuple[Tensor, Tensor]) -> Body:
+def steps_of(
+    method: Method, net: MainNet, sgd: SGD, memory: Memory, pixels: Pixels, data: tuple[Tensor, Tensor]
+) -> Body:
     """A task's training step as a function of a row of the plan: gather, augment, train."""
     images, labels = data
-    draws = method.draws
 
     def body(number: int, row: Row, tape: Tape) -> None:
         x, y = images[row.order], labels[row.order]
-        if row.draws is None:
-            batches = [Batch(pixels(x, row.views), y)]
-        else:
-            seen = pixels(torch.cat([x, memory.x[row.draws]]), row.views).split(len(x))
-            targets = memory.y[row.draws].split(len(x))
-            recorded = memory.recorded[row.draws].split(len(x)) if memory.recorded is not None else [None] * len(targets)
-            batches = [Batch(seen[0], y), *map(Batch, seen[1:], targets, recorded)]
-        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, batches[0], tuple(batches[1 : 1 + draws]), tuple(batches[1 + draws :]), tape))
+        drawn = [] if row.draws is None else memory.draw(row.draws, len(x))
+        seen = pixels(torch.cat([x, *(old.x for old in drawn)]), row.views).split(len(x))  # all batches at once
+        new, *old = (batch._replace(x=part) for batch, part in zip([Batch(x, y), *drawn], seen))
+        replay, extra = tuple(old[: method.draws]), tuple(old[method.draws :])
+        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, replay, extra, tape))
 
     return body
 
 
-def train_epoch(body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None) -> Generator[None, None, Tape]:
+def train_epoch(
+    body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
+) -> Generator[None, None, Tape]:
     """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
 
     A generator that pauses after each step: runs that share a GPU take turns.

@@ -31,35 +31,60 @@ class Recipe:
 
     def options(self) -> dict[str, inspect.Parameter]:
         """What can be set beyond an experiment's own fields: the constructors' parameters."""
-        return {name: parameter for part in (self.method, self.weighting)
-                for name, parameter in inspect.signature(part).parameters.items() if name != "weighting"}  # fmt: skip
+        return {
+            name: parameter
+            for part in (self.method, self.weighting)
+            for name, parameter in inspect.signature(part).parameters.items()
+            if name != "weighting"
+        }
 
     def summary(self) -> str:
         """One line on the method, and one on the weighting if it is not plain."""
-        return self.description().splitlines()[0] if self.weighting is Fixed else f"{self.method.__name__} weighed by {self.weighting.__name__}: {_doc(self.weighting).splitlines()[0]}"
+        return (
+            self.description().splitlines()[0]
+            if self.weighting is Fixed
+            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {_doc(self.weighting).splitlines()[0]}"
+        )
 
     def description(self) -> str:
         """The equation and the departures, in the words of the method's file and the weighting's class."""
-        return _doc(inspect.getmodule(self.method)) + ("" if self.weighting is Fixed else f"\n\nWeighed by {self.weighting.__name__}. {_doc(self.weighting)}")
+        return _doc(inspect.getmodule(self.method)) + (
+            "" if self.weighting is Fixed else f"\n\nWeighed by {self.weighting.__name__}. {_doc(self.weighting)}"
+        )
 
     def build(self, options: Mapping[str, Any]) -> Method:
         chosen = lambda part: {name: options[name] for name in inspect.signature(part).parameters if name in options}
         return self.method(weighting=self.weighting(**chosen(self.weighting)), **chosen(self.method))
 
 
-RECIPES: dict[str, Recipe] = {name: Recipe(method) for name, method in METHODS.items()} | {
-    "rer": Recipe(ER, Relation),
-    "rer-ace": Recipe(ERACE, Relation),
-    "rder": Recipe(DERpp, Relation),
-} | {f"{name}+{suffix}": Recipe(METHODS[name], weighting)
-     for name in ("er", "er-ace", "der++")
-     for suffix, weighting in {"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split}.items()}  # fmt: skip
+RECIPES: dict[str, Recipe] = (
+    {name: Recipe(method) for name, method in METHODS.items()}
+    | {"rer": Recipe(ER, Relation), "rer-ace": Recipe(ERACE, Relation), "rder": Recipe(DERpp, Relation)}
+    | {
+        f"{name}+{suffix}": Recipe(METHODS[name], weighting)
+        for name in ("er", "er-ace", "der++")
+        for suffix, weighting in {"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split}.items()
+    }
+)
 
 # Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The rows of CIFAR and
 # Tiny-ImageNet and the weights are the published settings; those of the smaller streams are ours.
 DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
-    ("*", "*", 0, dict(memory=200, epochs=5, batch=32, lr=0.03, momentum=0.0, weight_decay=0.0, forward="separate",
-                     precision="float32")),
+    (
+        "*",
+        "*",
+        0,
+        dict(
+            memory=200,
+            epochs=5,
+            batch=32,
+            lr=0.03,
+            momentum=0.0,
+            weight_decay=0.0,
+            forward="separate",
+            precision="float32",
+        ),
+    ),
     ("*", "digits", 0, dict(memory=100, batch=10, lr=0.1)),
     ("*", "*mnist", 0, dict(epochs=1)),
     ("*", "cifar*", 0, dict(epochs=50)),
@@ -122,12 +147,20 @@ class Experiment:
         known = streams.setting(stream)
         own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
         options = RECIPES[method].options()
-        settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None, "network": known.network if known else None}
+        settings = {
+            "seed": 0,
+            "tasks": None,
+            "classes": None,
+            "shuffle": None,
+            "network": known.network if known else None,
+        }
         given = {key: value for key, value in given.items() if value is not None}
         for key in given:
             if key not in own and key not in options:
                 raise unknown("setting", key, [*own, *options])
-        given = {key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()}
+        given = {
+            key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()
+        }
         settings |= defaults(method, stream, given.get("memory")) | given
         if settings["network"] is not None and settings["network"] not in NETWORKS:
             raise unknown("network", settings["network"], NETWORKS)
@@ -135,7 +168,9 @@ class Experiment:
         if not recipe.method.draws:
             settings["memory"] = 0
         elif settings["memory"] < 1:
-            raise BadInput(f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)")
+            raise BadInput(
+                f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)"
+            )
         for key in ("epochs", "batch", "lr"):
             if not (math.isfinite(settings[key]) and settings[key] > 0):
                 raise BadInput(f"{key} {settings[key]} must be a number greater than 0")
@@ -143,15 +178,26 @@ class Experiment:
             if not (math.isfinite(settings[key]) and 0 <= settings[key] < 2**63):
                 raise BadInput(f"{key} {settings[key]} must be a number from 0 up")
         if settings["forward"] not in ("separate", "joint"):
-            raise BadInput(f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+            raise BadInput(
+                f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)"
+            )
         if settings["precision"] not in PRECISIONS:
             raise unknown("precision", settings["precision"], PRECISIONS)
         if known and settings["tasks"] is None and settings["classes"] is None:
             settings["tasks"] = known.tasks
-        schedule = {"warmup": settings["epochs"] // 2, "interval": max(1, settings["epochs"] // 10)}  # written out, so that a record says it
+        schedule = {
+            "warmup": settings["epochs"] // 2,
+            "interval": max(1, settings["epochs"] // 10),
+        }  # written out, so that a record says it
         settings = {name: value for name, value in schedule.items() if name in options} | settings
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
-        experiment = cls(method, stream, **{name: settings[name] for name in own}, content=streams.fingerprint(stream), options=chosen)
+        experiment = cls(
+            method,
+            stream,
+            **{name: settings[name] for name in own},
+            content=streams.fingerprint(stream),
+            options=chosen,
+        )
         built = experiment.build()  # what the method and its weighting refuse, they refuse now
         built.weighting.check(built)
         return experiment

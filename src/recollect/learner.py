@@ -31,19 +31,42 @@ class Learner:
     afterwards. `pixels` says how stored images become its input (`stream.pixels`).
     """
 
-    def __init__(self, method: Method, network: nn.Module, *, classes: int, pixels: Pixels | None = None, memory: int = 200,
-                 epochs: int = 1, batch: int = 32, lr: float = 0.03, momentum: float = 0.0, weight_decay: float = 0.0,
-                 forward: str = "separate", precision: str = "float32", capture: bool = True, seed: int = 0, device: str = "cpu",
-                 dtype: torch.dtype = torch.float32):  # fmt: skip
+    def __init__(
+        self,
+        method: Method,
+        network: nn.Module,
+        *,
+        classes: int,
+        pixels: Pixels | None = None,
+        memory: int = 200,
+        epochs: int = 1,
+        batch: int = 32,
+        lr: float = 0.03,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        forward: str = "separate",
+        precision: str = "float32",
+        capture: bool = True,
+        seed: int = 0,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ):
         if forward not in ("separate", "joint"):
-            raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+            raise BadInput(
+                f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)"
+            )
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         if "inner" in method.weighting.pools(method.draws) and memory < 5:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
         if vars(method).setdefault("learner", self) is not self:
             raise BadInput("this method object teaches another learner already; make a new one")
-        for name, value in {"epochs": epochs, "batch": batch, "lr": lr, **({"memory": memory} if method.draws else {})}.items():
+        for name, value in {
+            "epochs": epochs,
+            "batch": batch,
+            "lr": lr,
+            **({"memory": memory} if method.draws else {}),
+        }.items():
             if not value > 0:
                 raise BadInput(f"{name} {value} must be greater than 0")
         self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
@@ -93,17 +116,38 @@ class Learner:
             kept = tape.read()
             losses = kept["losses"].mean(dim=(0, 1)).tolist()
             if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
-                raise RecollectError(f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
-                                     f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})")  # fmt: skip
-            report({"event": "epoch", "task": self.tasks, "epoch": epoch, "loss": dict(zip(names, losses)),
-                    "seconds": time.perf_counter() - start, **weighting.report(names, kept)})  # fmt: skip
+                raise RecollectError(
+                    f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
+                    f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})"
+                )
+            report(
+                {
+                    "event": "epoch",
+                    "task": self.tasks,
+                    "epoch": epoch,
+                    "loss": dict(zip(names, losses)),
+                    "seconds": time.perf_counter() - start,
+                    **weighting.report(names, kept),
+                }
+            )
         self.method.end_task(self, task)
         self.met |= set(task.classes)
         self.tasks += 1
 
     def _plan(self, epoch: int, samples: int) -> Plan:
-        return plan_epoch(self.seed, self.tasks, epoch, samples=samples, batch=self.batch, pools=self.method.weighting.pools(self.method.draws),
-                          capacity=self.capacity, presented=self.memory.presented, pad=self.pixels.pad, flip=self.pixels.flip, device=self.device)  # fmt: skip
+        return plan_epoch(
+            self.seed,
+            self.tasks,
+            epoch,
+            samples=samples,
+            batch=self.batch,
+            pools=self.method.weighting.pools(self.method.draws),
+            capacity=self.capacity,
+            presented=self.memory.presented,
+            pad=self.pixels.pad,
+            flip=self.pixels.flip,
+            device=self.device,
+        )
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
@@ -128,13 +172,19 @@ class Learner:
         """Does the network answer with as many logits as there are classes?"""
         answer = self.logits(x)
         if answer.shape != (1, self.classes):
-            raise BadInput(f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class")
+            raise BadInput(
+                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
+            )
 
     def _check(self, x: Tensor, y: Tensor) -> None:
         if len(x) != len(y):
             raise BadInput(f"{len(x)} images and {len(y)} labels; there must be one label an image")
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= self.classes:
-            raise BadInput(f"labels run from {low} to {high}; the network has {self.classes} classes, so labels must be 0 to {self.classes - 1}")
+            raise BadInput(
+                f"labels run from {low} to {high}; the network has {self.classes} classes, so labels must be 0 to {self.classes - 1}"
+            )
         if self.memory is not None and x.shape[1:] != self.memory.x.shape[1:]:
-            raise BadInput(f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape")
+            raise BadInput(
+                f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape"
+            )

@@ -15,21 +15,25 @@ from torch import Tensor, nn
 
 from recollect.errors import BadInput
 
-
 PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
 
 class Slots:
     """The places in a module that hold some of its tensors, and their layout in one vector."""
 
-    def __init__(self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype, channels_last: bool = False):
+    def __init__(
+        self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype, channels_last: bool = False
+    ):
         tensors: dict[int, Tensor] = {}  # tied tensors are stored once
         for home, name in places:
             tensors.setdefault(id(home[name]), home[name])
         index = {key: position for position, key in enumerate(tensors)}
         self.homes = [(home, name, index[id(home[name])]) for home, name in places]
         # Convolution weights lie channels last on a GPU, whose kernels want them so: [O, I, H, W] stored as [O, H, W, I].
-        stored = [tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach() for tensor in tensors.values()]
+        stored = [
+            tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
+            for tensor in tensors.values()
+        ]
         self.shapes = [tensor.shape for tensor in stored]
         self.orders = [(0, 3, 1, 2) if channels_last and tensor.ndim == 4 else None for tensor in stored]
         self.sizes = [tensor.numel() for tensor in stored]
@@ -38,7 +42,11 @@ class Slots:
     def views(self, *vectors: Tensor) -> list[Tensor]:
         """Views of one vector, or of several that make it up."""
         sizes = iter(self.sizes)
-        cut = vectors[0].split(self.sizes) if len(vectors) == 1 else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
+        cut = (
+            vectors[0].split(self.sizes)
+            if len(vectors) == 1
+            else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
+        )
         pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
         return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
@@ -57,16 +65,28 @@ def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
 class MainNet:
     """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
 
-    def __init__(self, module: nn.Module, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32, forward: str = "separate",
-                 precision: str = "float32"):  # fmt: skip
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+        forward: str = "separate",
+        precision: str = "float32",
+    ):
         device = torch.device(device)
         self.low = precision == "bfloat16"
-        self.autocast = torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if self.low else contextlib.nullcontext()
+        self.autocast = (
+            torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if self.low else contextlib.nullcontext()
+        )
         self.module = module.to(device, dtype)
         self.forward = {"separate": self._separate, "joint": self._joint}[forward]
         modules = list(module.modules())
-        trainable = [(m._parameters, name) for m in modules for name, p in m._parameters.items()
-                     if p is not None and p.requires_grad]  # fmt: skip
+        trainable = [
+            (m._parameters, name)
+            for m in modules
+            for name, p in m._parameters.items()
+            if p is not None and p.requires_grad
+        ]
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
         if self.low:  # matrices first: they are rounded together

@@ -6,8 +6,12 @@ the end swallows what the reservoir rejects; rows not yet written have the label
 
 from __future__ import annotations
 
+from itertools import repeat
+
 import torch
 from torch import Tensor
+
+from recollect.terms import Batch
 
 EMPTY = -100  # torch's ignore_index
 
@@ -25,6 +29,11 @@ class Memory:
 
     def __len__(self) -> int:
         return min(self.presented, self.capacity)
+
+    def draw(self, rows: Tensor, size: int) -> list[Batch]:
+        """Batches of `size` samples as they are stored."""
+        recorded = repeat(None) if self.recorded is None else self.recorded[rows].split(size)
+        return [Batch(*sample) for sample in zip(self.x[rows].split(size), self.y[rows].split(size), recorded)]
 
     def write(self, rows: Tensor, x: Tensor, y: Tensor, logits: Tensor) -> None:
         """Rows must differ, except for the spare one (`plan.reservoir` sees to it)."""

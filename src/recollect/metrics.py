@@ -48,8 +48,10 @@ def across(results: Sequence[dict]) -> dict:
     """Mean and standard deviation (n − 1) of each metric over several runs' results."""
     column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
     spread = lambda values: {"mean": _mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
-    return {setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
-            for setting in ("class_il", "task_il")}  # fmt: skip
+    return {
+        setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
+        for setting in ("class_il", "task_il")
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

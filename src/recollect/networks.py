@@ -31,7 +31,12 @@ class CNN(nn.Module):
 
     def __init__(self, shape: tuple[int, int, int], classes: int):
         super().__init__()
-        block = lambda i, o: (nn.Conv2d(i, o, 3, padding=1, bias=False), nn.BatchNorm2d(o), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True))
+        block = lambda i, o: (
+            nn.Conv2d(i, o, 3, padding=1, bias=False),
+            nn.BatchNorm2d(o),
+            nn.ReLU(),
+            nn.MaxPool2d(2, ceil_mode=True),
+        )
         self.body = nn.Sequential(*block(shape[0], 32), *block(32, 64), nn.AdaptiveAvgPool2d(2), nn.Flatten())
         self.head = nn.Linear(4 * 64, classes)
 
@@ -65,7 +70,9 @@ class ResNet18(nn.Module):
 
     def __init__(self, shape: tuple[int, int, int], classes: int, width: int = 64):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU())
+        self.stem = nn.Sequential(
+            nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
+        )
         blocks, channels = [], width
         for stage in range(4):
             for stride in (1 if stage == 0 else 2, 1):

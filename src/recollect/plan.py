@@ -33,20 +33,40 @@ def steps_an_epoch(samples: int, batch: int) -> int:
     return math.ceil(samples / batch)
 
 
-def plan_epoch(seed: int, task: int, epoch: int, *, samples: int, batch: int, pools: Sequence[str] = (), capacity: int = 0,
-               presented: int = 0, pad: int = 0, flip: bool = False, device: str | torch.device = "cpu") -> Plan:  # fmt: skip
+def plan_epoch(
+    seed: int,
+    task: int,
+    epoch: int,
+    *,
+    samples: int,
+    batch: int,
+    pools: Sequence[str] = (),
+    capacity: int = 0,
+    presented: int = 0,
+    pad: int = 0,
+    flip: bool = False,
+    device: str | torch.device = "cpu",
+) -> Plan:
     """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order."""
     streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
     steps = steps_an_epoch(samples, batch)
-    rows = lambda array: [None] * steps if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0)
+    rows = lambda array: (
+        [None] * steps if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0)
+    )
     # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
     order = np.resize(streams[0].permutation(samples), (steps, batch))
     before = presented + batch * np.arange(steps)  # samples offered to the memory before each step
     views = None
     if pad or flip:
         shape = (steps, (1 + len(pools)) * batch)
-        views = np.stack([streams[1].integers(0, 2 * pad + 1, shape), streams[1].integers(0, 2 * pad + 1, shape),
-                          streams[1].integers(0, 1 + flip, shape)], axis=-1)  # fmt: skip
+        views = np.stack(
+            [
+                streams[1].integers(0, 2 * pad + 1, shape),
+                streams[1].integers(0, 2 * pad + 1, shape),
+                streams[1].integers(0, 1 + flip, shape),
+            ],
+            axis=-1,
+        )
     draws = draw(streams[2], np.minimum(before, capacity), pools, batch) if pools else None
     slots = reservoir(streams[3], presented, capacity, steps, batch) if capacity else None
     return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
@@ -94,7 +114,9 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
     n = presented + np.arange(steps * batch)
     row = np.where(n < capacity, n, rng.integers(0, n + 1))
     row = np.minimum(row, capacity).reshape(steps, batch)
-    wanted = (row + (capacity + 1) * np.arange(steps)[:, None]).ravel()  # the same number: the same row in the same step
+    wanted = (
+        row + (capacity + 1) * np.arange(steps)[:, None]
+    ).ravel()  # the same number: the same row in the same step
     _, last = np.unique(wanted[::-1], return_index=True)
     kept = np.zeros(steps * batch, dtype=bool)
     kept[steps * batch - 1 - last] = True

@@ -29,8 +29,18 @@ Steps = Generator[None, None, dict]
 SMALL = 2_000_000  # parameters
 
 
-def run(method: str = "er", stream: str = "digits", *, out: Path | str | None = None, device: str = "auto", fresh: bool = False,
-        network: nn.Module | str | None = None, data: Path | None = None, report: Report | None = None, **settings) -> dict:  # fmt: skip
+def run(
+    method: str = "er",
+    stream: str = "digits",
+    *,
+    out: Path | str | None = None,
+    device: str = "auto",
+    fresh: bool = False,
+    network: nn.Module | str | None = None,
+    data: Path | None = None,
+    report: Report | None = None,
+    **settings,
+) -> dict:
     """Run one experiment and return its result document.
 
     With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
@@ -40,13 +50,23 @@ def run(method: str = "er", stream: str = "digits", *, out: Path | str | None = 
         settings["network"], network = network, None
     experiment = Experiment.of(method, stream, **settings)
     if network is not None and out is not None:
-        raise BadInput("a network object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away")
+        raise BadInput(
+            "a network object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away"
+        )
     if out is None:
         return fit(experiment, device=device, network=network, data=data, report=report or (lambda record: None))
     return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
 
 
-def perform(experiment: Experiment, store: Store, *, device: str = "auto", data: Path | None = None, report: Report | None = None, fresh: bool = False) -> dict:
+def perform(
+    experiment: Experiment,
+    store: Store,
+    *,
+    device: str = "auto",
+    data: Path | None = None,
+    report: Report | None = None,
+    fresh: bool = False,
+) -> dict:
     """The experiment's result: read if the store has it, else run and stored."""
     if not fresh and (result := store.result(experiment)) is not None:
         return result
@@ -55,7 +75,9 @@ def perform(experiment: Experiment, store: Store, *, device: str = "auto", data:
 
 def performing(experiment: Experiment, store: Store, device: str, data: Path | None, report: Report | None) -> Steps:
     """The run, a step at a time, written to the store as it goes."""
-    run = Run(experiment, load(experiment, data), device)  # what is wrong with the data shows before anything is written
+    run = Run(
+        experiment, load(experiment, data), device
+    )  # what is wrong with the data shows before anything is written
     with store.recording(experiment) as recording:
 
         def record(line: dict) -> None:
@@ -78,9 +100,18 @@ def finish(steps: Steps) -> dict:
                 return end.value
 
 
-def fit(experiment: Experiment, *, device: str = "auto", network: nn.Module | None = None, data: Path | None = None, report: Report = lambda record: None) -> dict:
+def fit(
+    experiment: Experiment,
+    *,
+    device: str = "auto",
+    network: nn.Module | None = None,
+    data: Path | None = None,
+    report: Report = lambda record: None,
+) -> dict:
     """Learn the stream and measure, keeping nothing."""
-    return finish(Run(experiment, load(experiment, data), choose(device), network).steps(report, lambda name, tensors: None))
+    return finish(
+        Run(experiment, load(experiment, data), choose(device), network).steps(report, lambda name, tensors: None)
+    )
 
 
 class Run:
@@ -94,8 +125,13 @@ class Run:
             name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
             network = networks.build(name, stream.shape, stream.classes, experiment.seed)
         self.network = type(network).__name__
-        settings = {key: getattr(experiment, key) for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")}
-        self.learner = Learner(experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings)
+        settings = {
+            key: getattr(experiment, key)
+            for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
+        }
+        self.learner = Learner(
+            experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings
+        )
 
     def steps(self, report: Report, keep: Callable[[str, dict], None]) -> Steps:
         """The run, a step at a time; its value at the end is the result document."""
@@ -111,9 +147,18 @@ class Run:
                 report({"event": "task", "task": number, **rows[-1]._asdict()})
             if state := method.weighting.state():
                 keep("weighting", state)
-            measured = {setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting)) for setting in ("class_il", "task_il")}
-            return {"experiment": self.experiment.document(), **measured, "seconds": round(time.perf_counter() - start, 3),
-                    "classes": list(self.stream.names), "network": self.network, "provenance": provenance(self.device)}  # fmt: skip
+            measured = {
+                setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting))
+                for setting in ("class_il", "task_il")
+            }
+            return {
+                "experiment": self.experiment.document(),
+                **measured,
+                "seconds": round(time.perf_counter() - start, 3),
+                "classes": list(self.stream.names),
+                "network": self.network,
+                "provenance": provenance(self.device),
+            }
 
 
 @functools.lru_cache(maxsize=2)
@@ -130,7 +175,11 @@ def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
     """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
     On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord."""
     if learner.device.type == "cuda":
-        flags = [(torch.backends.cuda.matmul, "allow_tf32"), (torch.backends.cudnn, "allow_tf32"), (torch.backends.cudnn, "benchmark")]
+        flags = [
+            (torch.backends.cuda.matmul, "allow_tf32"),
+            (torch.backends.cudnn, "allow_tf32"),
+            (torch.backends.cudnn, "benchmark"),
+        ]
         before = [getattr(*flag) for flag in flags]
         for flag, value in zip(flags, (precision != "float32", precision != "float32", True)):
             setattr(*flag, value)
@@ -175,7 +224,12 @@ def provenance(device: str) -> dict:
     named = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     return {
         "commit": os.environ.get("RECOLLECT_COMMIT") or _commit(),
-        "versions": {"recollect": __version__, "torch": torch.__version__, "numpy": numpy.__version__, "python": platform.python_version()},
+        "versions": {
+            "recollect": __version__,
+            "torch": torch.__version__,
+            "numpy": numpy.__version__,
+            "python": platform.python_version(),
+        },
         "device": f"{device}: {named}",
         "threads": torch.get_num_threads(),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -186,7 +240,9 @@ def provenance(device: str) -> dict:
 def _commit() -> str | None:
     """The commit of the source tree this package runs from, with a + if the tree has changed since; None if installed."""
     here = Path(__file__).parent
-    git = lambda *words: subprocess.run(["git", "-C", here, *words], capture_output=True, text=True, check=True).stdout.strip()
+    git = lambda *words: subprocess.run(
+        ["git", "-C", here, *words], capture_output=True, text=True, check=True
+    ).stdout.strip()
     try:
         if Path(git("rev-parse", "--show-toplevel")) != here.parents[1]:
             return None

@@ -47,7 +47,9 @@ class Store:
             probe.touch()
             probe.unlink()
         except OSError as error:
-            raise BadInput(f"cannot write to the folder {self.root}: {error.strerror}; choose another with --out") from None
+            raise BadInput(
+                f"cannot write to the folder {self.root}: {error.strerror}; choose another with --out"
+            ) from None
 
     @contextlib.contextmanager
     def recording(self, experiment: Experiment) -> Iterator[Recording]:
@@ -61,7 +63,9 @@ class Store:
                 if fcntl:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process dies
             except OSError:
-                raise BadInput(f"another process is running this experiment in {part}; wait for it or choose another --out") from None
+                raise BadInput(
+                    f"another process is running this experiment in {part}; wait for it or choose another --out"
+                ) from None
             try:
                 with open(part / "metrics.jsonl", "w") as metrics:
                     _write(part / "experiment.json", experiment.document())

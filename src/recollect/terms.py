@@ -90,8 +90,7 @@ class Weighting:
         """`task` and `epoch` count from 0."""
 
     def variant(self, number: int) -> object:
-        """What tells step `number` of this epoch from steps that do other operations; captured steps are kept apart by it."""
-        return None
+        """What tells step `number` of this epoch from steps that do other operations: captured steps are kept apart."""
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends."""
@@ -133,8 +132,11 @@ def preset(weights: Sequence[float], method) -> Tensor:
     """Fixed weights as a row [k], one for each of the method's terms."""
     names = method.names
     weights = tuple(weights) or (1.0,) * len(names)
+    given = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != len(names):
-        raise BadInput(f"weights {', '.join(f'{w:g}' for w in weights)}: this method has {len(names)} loss terms ({', '.join(names)}); give one weight for each")
-    if not all(math.isfinite(w) and w >= 0 for w in weights):
-        raise BadInput(f"weights {', '.join(f'{w:g}' for w in weights)} must be numbers from 0 up")
+        raise BadInput(
+            f"weights {given}: there are {len(names)} loss terms ({', '.join(names)}); give one weight for each"
+        )
+    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
+        raise BadInput(f"weights {given} must be numbers from 0 up")
     return torch.tensor(weights, dtype=torch.float64)

@@ -26,8 +26,16 @@ Report = Callable[[Experiment, dict], None]
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 
 
-def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str = "auto", data: Path | None = None, fresh: bool = False, pack: int = 5,
-                report: Report = lambda experiment, record: None) -> list[dict]:  # fmt: skip
+def perform_all(
+    experiments: Sequence[Experiment],
+    store: Store,
+    *,
+    device: str = "auto",
+    data: Path | None = None,
+    fresh: bool = False,
+    pack: int = 5,
+    report: Report = lambda experiment, record: None,
+) -> list[dict]:
     """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU."""
     todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
     settings = dict(device=runs.choose(device), data=data, fresh=True)
@@ -37,8 +45,12 @@ def perform_all(experiments: Sequence[Experiment], store: Store, *, device: str 
             runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
         _spread(todo, store, settings, workers, report)
     elif settings["device"] == "cuda" and min(pack, len(todo)) > 1:
-        for precision in dict.fromkeys(experiment.precision for experiment in todo):  # torch has one setting for all runs of a process
-            _pack([experiment for experiment in todo if experiment.precision == precision], store, settings, pack, report)
+        for precision in dict.fromkeys(
+            experiment.precision for experiment in todo
+        ):  # torch has one setting for all runs of a process
+            _pack(
+                [experiment for experiment in todo if experiment.precision == precision], store, settings, pack, report
+            )
     else:
         for experiment in todo:
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
@@ -62,14 +74,18 @@ def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: i
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     try:
         with _uninterrupted():
-            running: set[Future] = {pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)}
+            running: set[Future] = {
+                pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)
+            }
         while running:
             finished, running = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             _pass_on(records, todo, report)
             for future in finished:
                 future.result()  # raises what the run raised
     except BrokenProcessPool:
-        raise RecollectError("a worker process was killed, perhaps for want of memory; run the seeds one by one with --seed") from None
+        raise RecollectError(
+            "a worker process was killed, perhaps for want of memory; run the seeds one by one with --seed"
+        ) from None
     except BaseException:
         for process in list(pool._processes.values()):
             process.terminate()  # the worker clears away its unfinished run
@@ -91,7 +107,13 @@ def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, r
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                active.append((experiment, runs.performing(experiment, store, settings["device"], settings["data"], tell), _stream()))
+                active.append(
+                    (
+                        experiment,
+                        runs.performing(experiment, store, settings["device"], settings["data"], tell),
+                        _stream(),
+                    )
+                )
             for run in list(active):
                 experiment, steps, stream = run
                 with stream:
@@ -143,7 +165,9 @@ def _stop(*_) -> None:
 
 
 def _work(number: int, experiment: Experiment, store: Store, settings: dict) -> None:
-    tell = lambda record: _records.put((number, {key: record[key] for key in ("event", "task", "epoch") if key in record}))
+    tell = lambda record: _records.put(
+        (number, {key: record[key] for key in ("event", "task", "epoch") if key in record})
+    )
     try:
         runs.perform(experiment, store, report=tell, **settings)
     except SystemExit:

@@ -60,7 +60,9 @@ class Method:
         new, *replay = seen_by(net, new, *replay)
         terms = self.learn(new) + self.rehearse(*replay)
         if len(terms) != len(self.names):
-            raise BadInput(f"{type(self).__name__} has {len(terms)} loss terms and names {len(self.names)} of them ({', '.join(self.names)})")
+            raise BadInput(
+                f"{type(self).__name__} has {len(terms)} loss terms and names {len(self.names)} of them ({', '.join(self.names)})"
+            )
         return Terms(terms)
 
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:

@@ -33,8 +33,10 @@ def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
         try:
             value = function(forward_ad.make_dual(theta.detach(), direction))
         except NotImplementedError as error:
-            raise BadInput(f"the network uses {_operation(error)}, which has no forward-mode derivative in torch {torch.__version__}; "
-                           "set hypergradient=double-backward") from error  # fmt: skip
+            raise BadInput(
+                f"the network uses {_operation(error)}, which has no forward-mode derivative in torch {torch.__version__}; "
+                "set hypergradient=double-backward"
+            ) from error
         tangent = forward_ad.unpack_dual(value).tangent
         return torch.zeros_like(value) if tangent is None else tangent.clone()
 
@@ -44,7 +46,11 @@ def _operation(error: NotImplementedError) -> str:
     if named := re.search(r"forward AD with (\S+)", str(error)):
         return named[1]
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    owners = [frame.f_locals["cls"] for frame in frames if isinstance(frame.f_locals.get("cls"), torch.autograd.function.FunctionMeta)]
+    owners = [
+        frame.f_locals["cls"]
+        for frame in frames
+        if isinstance(frame.f_locals.get("cls"), torch.autograd.function.FunctionMeta)
+    ]
     return owners[-1].__name__ if owners else f"an operation ({error})"
 
 

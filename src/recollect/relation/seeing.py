@@ -27,7 +27,10 @@ def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict:
 
 def _terms(names: Sequence[str], values: Tensor, labels: Tensor) -> dict:
     values, labels = (tensor.reshape(-1, len(names)).cpu().numpy() for tensor in (values.double(), labels))
-    return {name: {**_spread(values[:, j]), "classes": _by_class(values[:, j], labels[:, j])} for j, name in enumerate(names)}
+    return {
+        name: {**_spread(values[:, j]), "classes": _by_class(values[:, j], labels[:, j])}
+        for j, name in enumerate(names)
+    }
 
 
 def _by_class(values: np.ndarray, labels: np.ndarray) -> dict[str, dict]:
@@ -38,7 +41,9 @@ def _by_class(values: np.ndarray, labels: np.ndarray) -> dict[str, dict]:
 
 def _spread(values: np.ndarray) -> dict:
     digits = lambda value: float(f"{value:.4g}")
-    quantiles = np.interp(QUANTILES, np.linspace(0, 1, len(values)), np.sort(values))  # np.quantile, at a tenth of its cost
+    quantiles = np.interp(
+        QUANTILES, np.linspace(0, 1, len(values)), np.sort(values)
+    )  # np.quantile, at a tenth of its cost
     return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in quantiles]}
 
 
@@ -64,7 +69,9 @@ def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -
     rows = lambda n: torch.randint(n, (SAMPLES,), generator=pick).to(learner.device)
     x_new, y_new = (tensor.to(learner.device) for tensor in new.test)
     if method.records:
-        held = torch.isin(memory.y, torch.tensor([c for task in old for c in task.classes], device=learner.device)).nonzero()[:, 0]
+        held = torch.isin(
+            memory.y, torch.tensor([c for task in old for c in task.classes], device=learner.device)
+        ).nonzero()[:, 0]
         pool = memory.x[held], memory.y[held], memory.recorded[held]
     else:
         pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), None
@@ -73,7 +80,10 @@ def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -
     sample = lambda x, y, recorded, of: Batch(learner.pixels(x[of]), y[of], None if recorded is None else recorded[of])
     replay = tuple(sample(*pool, rows(len(pool[0]))) for _ in range(method.draws))
     terms = method.terms(learner.net.at(learner.net.theta), sample(x_new, y_new, None, rows(len(x_new))), replay)
-    return {"weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())), "old": "memory" if method.records else "validation"}
+    return {
+        "weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())),
+        "old": "memory" if method.records else "validation",
+    }
 
 
 def _similarity(learner, new) -> dict:

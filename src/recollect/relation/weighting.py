@@ -40,7 +40,9 @@ class Phased(Weighting):
     def check(self, method) -> None:
         preset(self.weights, method)
         if not method.draws:
-            raise BadInput(f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} remembers none")
+            raise BadInput(
+                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} remembers none"
+            )
 
     def begin(self, method, net, seed: int) -> None:
         self.check(method)
@@ -75,10 +77,22 @@ class Relational(Phased):
     `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted within the epoch.
     """
 
-    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, interval: int | None = None, relation_from_task: int = 2,
-                 hidden: int = 16, rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4):  # fmt: skip
+    def __init__(
+        self,
+        weights: Sequence[float] = (),
+        warmup: int | None = None,
+        interval: int | None = None,
+        relation_from_task: int = 2,
+        hidden: int = 16,
+        rrn_lr: float = 1e-3,
+        rrn_weight_decay: float = 1e-4,
+    ):
         super().__init__(weights, warmup, relation_from_task)
-        for name, value in {"interval": 1 if interval is None else interval, "hidden": hidden, "rrn_lr": rrn_lr}.items():
+        for name, value in {
+            "interval": 1 if interval is None else interval,
+            "hidden": hidden,
+            "rrn_lr": rrn_lr,
+        }.items():
             if not 0 < value < math.inf:
                 raise BadInput(f"{name} {value} must be a number greater than 0")
         if not 0 <= rrn_weight_decay < math.inf:
@@ -134,9 +148,18 @@ class Relation(Relational):
     Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
     """
 
-    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, interval: int | None = None, relation_from_task: int = 2,
-                 hidden: int = 16, rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4, order: str = "printed",
-                 hypergradient: str = "forward"):  # fmt: skip
+    def __init__(
+        self,
+        weights: Sequence[float] = (),
+        warmup: int | None = None,
+        interval: int | None = None,
+        relation_from_task: int = 2,
+        hidden: int = 16,
+        rrn_lr: float = 1e-3,
+        rrn_weight_decay: float = 1e-4,
+        order: str = "printed",
+        hypergradient: str = "forward",
+    ):
         super().__init__(weights, warmup, interval, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
         if order not in ORDERS:
             raise BadInput(f"order '{order}' is neither of {', '.join(ORDERS)}")
@@ -207,8 +230,15 @@ class EndToEnd(Relational):
     Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
     """
 
-    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, relation_from_task: int = 2, hidden: int = 16,
-                 rrn_lr: float = 1e-3, rrn_weight_decay: float = 1e-4):  # fmt: skip
+    def __init__(
+        self,
+        weights: Sequence[float] = (),
+        warmup: int | None = None,
+        relation_from_task: int = 2,
+        hidden: int = 16,
+        rrn_lr: float = 1e-3,
+        rrn_weight_decay: float = 1e-4,
+    ):
         super().__init__(weights, warmup, 1, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
 
     def pools(self, draws: int) -> tuple[str, ...]:
@@ -219,6 +249,13 @@ class EndToEnd(Relational):
             return weighed(terms.losses, self.preset)
         weights, in_use = self.weigh(terms), self.phase == "relation"
         self.improve(weights, terms.losses.detach() / len(weights))
-        step.tape.keep(**({"weights": weights, "weight_labels": terms.labels} if in_use else {"proposed": weights, "labels": terms.labels}), norms=terms.norms)
+        step.tape.keep(
+            **(
+                {"weights": weights, "weight_labels": terms.labels}
+                if in_use
+                else {"proposed": weights, "labels": terms.labels}
+            ),
+            norms=terms.norms,
+        )
         outer = method.outer(step.net.at(step.net.theta), step.extra)
         return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

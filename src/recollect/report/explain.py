@@ -199,15 +199,29 @@ def read(folder: Path) -> Explanation:
         if len(epochs) != tasks * numbers["epochs"]:
             raise ValueError("records are missing")
         if not any("phase" in epoch for epoch in epochs):
-            raise BadInput(f"{folder.name} is a run of {method}, whose weights are not learned; "
-                           "only relational methods have weights to explain (recollect run rer)")  # fmt: skip
+            raise BadInput(
+                f"{folder.name} is a run of {method}, whose weights are not learned; "
+                "only relational methods have weights to explain (recollect run rer)"
+            )
         terms = tuple(epochs[0]["loss"])
         known = tuple(map(_epoch, epochs))
         of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
         ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
         surface = _surface(folder, epochs, terms)
-        found = Explanation(_printable(folder.resolve().name), method, stream, numbers, accuracy, terms, classes,
-                            preset or (1.0,) * len(terms), known, ends, surface, tuple(_notes(known, tasks, surface)))  # fmt: skip
+        found = Explanation(
+            _printable(folder.resolve().name),
+            method,
+            stream,
+            numbers,
+            accuracy,
+            terms,
+            classes,
+            preset or (1.0,) * len(terms),
+            known,
+            ends,
+            surface,
+            tuple(_notes(known, tasks, surface)),
+        )
         found.lines  # worked out now, so that a weight that is not there shows here
     return found
 
@@ -219,7 +233,17 @@ def _blaming(file: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (OSError, SafetensorError, KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError, RuntimeError):
+    except (
+        OSError,
+        SafetensorError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        ValueError,
+        OverflowError,
+        RuntimeError,
+    ):
         raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
 
 
@@ -227,7 +251,9 @@ def _epoch(record: dict) -> Epoch:
     spreads = lambda key: {term: _spread(of) for term, of in record.get(key, {}).items()}
     if record["phase"] not in STRIP:
         raise ValueError("no such phase")
-    return Epoch(record["task"], record["epoch"], record["phase"], record["loss"], spreads("weights"), spreads("proposed"))
+    return Epoch(
+        record["task"], record["epoch"], record["phase"], record["loss"], spreads("weights"), spreads("proposed")
+    )
 
 
 def _spread(record: dict) -> Spread:
@@ -244,9 +270,17 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
             by_class.setdefault(int(label), {})[term] = _spread(record)
     asleep = all(epoch["phase"] == "preset" for epoch in epochs)
     validation, found = review.get("validation") or {}, review.get("similarity")
-    similarity = found and Similarity(tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"]))
-    return Task(number, {label: by_class[label] for label in sorted(by_class) if label >= 0}, "weights" not in last,
-                {} if asleep else validation.get("weights", {}), validation.get("old", ""), similarity)  # fmt: skip
+    similarity = found and Similarity(
+        tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"])
+    )
+    return Task(
+        number,
+        {label: by_class[label] for label in sorted(by_class) if label >= 0},
+        "weights" not in last,
+        {} if asleep else validation.get("weights", {}),
+        validation.get("old", ""),
+        similarity,
+    )
 
 
 def _surface(folder: Path, epochs: list[dict], terms: tuple[str, ...]) -> Surface | None:
@@ -264,8 +298,15 @@ def _surface(folder: Path, epochs: list[dict], terms: tuple[str, ...]) -> Surfac
     norms = torch.tensor([last["norms"][term] for term in terms]).expand_as(losses)
     with torch.no_grad():
         weights = net(folder)(losses, norms)
-    return Surface(x, y, top, tuple(centres.tolist()), {term: last["loss"][term] for term in terms[1:-1]}, last["norms"],
-                   {term: weights[..., j].tolist() for j, term in enumerate(terms)})  # fmt: skip
+    return Surface(
+        x,
+        y,
+        top,
+        tuple(centres.tolist()),
+        {term: last["loss"][term] for term in terms[1:-1]},
+        last["norms"],
+        {term: weights[..., j].tolist() for j, term in enumerate(terms)},
+    )
 
 
 def net(folder: Path) -> RelationReplayNet:
@@ -284,11 +325,15 @@ def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iter
     if phases == {"preset"}:
         alone = "the run has one task only, and so no old one to relate to"
         why = alone if tasks == 1 else "no task was late enough for it (relation_from_task)"
-        yield (f"The relation was never active: {why}. The preset weights were in use throughout, "
-               "and the Relation Replay Net learned nothing.")  # fmt: skip
+        yield (
+            f"The relation was never active: {why}. The preset weights were in use throughout, "
+            "and the Relation Replay Net learned nothing."
+        )
     elif "relation" not in phases:
-        yield ("The warm-up lasted for all epochs of every task: the preset weights were in use throughout, "
-               "and the learned ones are proposals.")  # fmt: skip
+        yield (
+            "The warm-up lasted for all epochs of every task: the preset weights were in use throughout, "
+            "and the learned ones are proposals."
+        )
     elif tasks == 1:
         yield "The run has one task only: there are no old classes to disturb."
     if surface is None and phases != {"preset"}:
@@ -301,10 +346,14 @@ def _printable(text: str) -> str:
 
 # Words and numbers both forms share -----------------------------------------------------------------------------------
 
-WEIGHTS = "How much a new and a memory sample count in the training loss, epoch by epoch: 1 counts in full, 0 not at all."
+WEIGHTS = (
+    "How much a new and a memory sample count in the training loss, epoch by epoch: 1 counts in full, 0 not at all."
+)
 RESPONSE = "What the Relation Replay Net, as it is at the end, answers to a pair of losses; each map's shades run over its own range."
-SIMILARITY = ("Mean inner product of an old class's (row) and a new class's (column) gradients: "
-              "below 0, learning the new class disturbs the old one.")  # fmt: skip
+SIMILARITY = (
+    "Mean inner product of an old class's (row) and a new class's (column) gradients: "
+    "below 0, learning the new class disturbs the old one."
+)
 BY_CLASS = "Mean weights of each class's samples in the last epoch of each task; a class has no weight as new once its task is over."
 VALIDATION = "Average weights over samples not trained on, pairs of a new and an old task's, at the end of each task."
 RECORDED = " Old samples are the memory's here: it alone has recorded logits."
@@ -388,22 +437,31 @@ def show(folder: Path, console: Console) -> None:
         say(RESPONSE)
         console.print(Columns([_map(e, term) for term in e.terms], padding=(0, 1)), width=width)
         x, y = e.surface.x, e.surface.y
-        say(f"Across: loss of the {x} sample; up: loss of the {y} sample; ◆: mean losses of the last epoch. {holding(e.surface)}")
+        say(
+            f"Across: loss of the {x} sample; up: loss of the {y} sample; ◆: mean losses of the last epoch. {holding(e.surface)}"
+        )
     if any(task.similarity for task in e.tasks):
         title("Which classes disturb which")
         say(SIMILARITY)
-        console.print(Columns([_harm_table(e, task, width) for task in e.tasks if task.similarity], padding=(0, 3)), width=width)
+        console.print(
+            Columns([_harm_table(e, task, width) for task in e.tasks if task.similarity], padding=(0, 3)), width=width
+        )
     if any(task.by_class for task in e.tasks):
         title("Weights by class")
         say(BY_CLASS)
-        console.print(Columns([_class_table(e, task) for task in e.tasks if task.by_class], padding=(0, 3)), width=width)
+        console.print(
+            Columns([_class_table(e, task) for task in e.tasks if task.by_class], padding=(0, 3)), width=width
+        )
     if any(task.validation for task in e.tasks):
         title("Weights on validation samples")
         say(validation(e))
         table = tables.plain("after task", *e.terms, numbers=True)
         for task in e.tasks:
             if task.validation:
-                table.add_row(str(task.number + 1), *(Text(f"{task.validation[term]:.4f}", style=INKS[e.colour(term)]) for term in e.terms))
+                table.add_row(
+                    str(task.number + 1),
+                    *(Text(f"{task.validation[term]:.4f}", style=INKS[e.colour(term)]) for term in e.terms),
+                )
         console.print(table)
 
 
@@ -420,7 +478,9 @@ def _plot(e: Explanation, width: int, height: int = 11) -> Text:
         first, stop = (2 * round(columns * epoch / total) for epoch in (run.start, run.start + len(run.values)))
         before = place(run.values[0].mean)
         for column in range(first, stop):
-            mean, low, high = (np.interp((column + 0.5) / (2 * columns) * total, middles, side) for side in zip(*run.values))
+            mean, low, high = (
+                np.interp((column + 0.5) / (2 * columns) * total, middles, side) for side in zip(*run.values)
+            )
             at = place(mean)
             if run.kind != "proposed" or column % 4 < 2:
                 for dot in range(min(at, before), max(at, before) + 1) if run.kind == "learned" else (at,):
@@ -428,8 +488,14 @@ def _plot(e: Explanation, width: int, height: int = 11) -> Text:
                     cells[dot // 4, column // 2] = bits | BRAILLE[dot % 4][column % 2], ink
             before = at
             if run.kind == "learned":
-                bands |= {(row, column // 2): faint for row in range(height) if place(high) <= 4 * row + 2 <= place(low)}
-    edges = {round(columns * stretch.start / total): "│" if stretch.opens else "┊" for stretch in e.stretches if stretch.start}
+                bands |= {
+                    (row, column // 2): faint for row in range(height) if place(high) <= 4 * row + 2 <= place(low)
+                }
+    edges = {
+        round(columns * stretch.start / total): "│" if stretch.opens else "┊"
+        for stretch in e.stretches
+        if stretch.start
+    }
     text = Text()
     for row in range(height):
         label = {0: f"{top:g}", height // 2: f"{top / 2:g}", height - 1: "0"}.get(row, "")
@@ -487,9 +553,14 @@ def _harm_table(e: Explanation, task: Task, width: int) -> Table:
     every = [c for c in s.classes if c not in s.new]
     old = sorted(sorted(every, key=lambda c: min(row(c).values()))[:ROWS])
     new = sorted(list(dict.fromkeys([*(c for *_, c in s.harms()), *s.new]))[:room])
-    table = tables.plain("", *(escape(_short(e.name(c), 9)) for c in new), title=f"Task {task.number + 1}", numbers=True)
+    table = tables.plain(
+        "", *(escape(_short(e.name(c), 9)) for c in new), title=f"Task {task.number + 1}", numbers=True
+    )
     for c in old:
-        table.add_row(escape(_short(e.name(c))), *(Text(signed(row(c)[n], places), style=HARM if row(c)[n] < 0 else HELP) for n in new))
+        table.add_row(
+            escape(_short(e.name(c))),
+            *(Text(signed(row(c)[n], places), style=HARM if row(c)[n] < 0 else HELP) for n in new),
+        )
     missing = [f"{n} {kind}" for kind, n in {"old": len(every) - len(old), "new": len(s.new) - len(new)}.items() if n]
     table.caption = Text(disturbance(e, s) + (f" Not shown: {series(missing)}." if missing else ""), style="dim")
     table.caption_justify = "left"
@@ -504,7 +575,9 @@ def _class_table(e: Explanation, task: Task) -> Table:
     new = [label for label, of in task.by_class.items() if first in of][:ROWS]
     old = [label for label, of in task.by_class.items() if first not in of]
     old = sorted(sorted(old, key=lambda label: abs(weight.get(label, usual) - usual), reverse=True)[:ROWS])
-    table = tables.plain("", *e.terms, title=f"Task {task.number + 1}" + (", proposed" if task.proposed else ""), numbers=True)
+    table = tables.plain(
+        "", *e.terms, title=f"Task {task.number + 1}" + (", proposed" if task.proposed else ""), numbers=True
+    )
     for label in old + new:
         of = task.by_class[label]
         cells = (Text(f"{of[term].mean:.4f}", style=INKS[e.colour(term)]) if term in of else "" for term in e.terms)
@@ -524,7 +597,11 @@ def _short(name: str, most: int = 14) -> str:
 def page(folder: Path) -> str:
     """A run's explanation as one HTML page that needs nothing else."""
     e = read(folder)
-    parts: list[str] = [tag("h1", heading(e)), tag("p", subheading(e), class_="soft"), *(tag("p", note, class_="note") for note in e.notes)]
+    parts: list[str] = [
+        tag("h1", heading(e)),
+        tag("p", subheading(e), class_="soft"),
+        *(tag("p", note, class_="note") for note in e.notes),
+    ]
 
     def section(title: str, lead: str, caption: str, *content: str) -> None:
         words = [tag("p", lead)] if lead else []
@@ -535,20 +612,34 @@ def page(folder: Path) -> str:
     if e.surface:
         maps = (tag("div", svg.response(e, term), class_="scroll") for term in e.terms)
         caption = RESPONSE + " Dots: the mean losses of each epoch it learned in; ring: the last."
-        section("Response of the Relation Replay Net", holding(e.surface), caption, tag("div", *maps, class_="row maps"))
+        section(
+            "Response of the Relation Replay Net", holding(e.surface), caption, tag("div", *maps, class_="row maps")
+        )
     if shown := [_harm_box(e, task) for task in e.tasks if task.similarity]:
         kinds = {"harm": "below 0: disturbs", "help": "above 0: helps"}
-        key = tag("div", *(tag("span", tag("i", class_=f"swatch {kind}"), words) for kind, words in kinds.items()), class_="legend")
+        key = tag(
+            "div",
+            *(tag("span", tag("i", class_=f"swatch {kind}"), words) for kind, words in kinds.items()),
+            class_="legend",
+        )
         caption = SIMILARITY + " Below the rule: the new classes themselves."
         section("Which classes disturb which", "", caption, key, tag("div", *shown, class_="row"))
     if shown := [_class_box(e, task) for task in e.tasks if task.by_class]:
         section("Weights by class", "", BY_CLASS, tag("div", *shown, class_="row"))
-    if rows := [[str(task.number + 1), *(_bar(e, term, task.validation[term]) for term in e.terms)] for task in e.tasks if task.validation]:
+    if rows := [
+        [str(task.number + 1), *(_bar(e, term, task.validation[term]) for term in e.terms)]
+        for task in e.tasks
+        if task.validation
+    ]:
         box = _box("Weights on validation samples", _table(["after task", *_terms(e)], rows))
         section("Weights on validation samples", "", validation(e), tag("div", box, class_="row"))
-    head = (tag("meta", charset="utf-8"), tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
-            tag("title", f"{heading(e)}: weights explained"), tag("style", Markup(svg.STYLE)))  # fmt: skip
+    head = (
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", http_equiv="Content-Security-Policy", content="default-src 'none'; style-src 'unsafe-inline'"),
+        tag("title", f"{heading(e)}: weights explained"),
+        tag("style", Markup(svg.STYLE)),
+    )
     body = tag("main", *parts, tag("footer", f"Run {e.run}", class_="soft"))
     return "<!DOCTYPE html>\n" + tag("html", tag("head", *head), tag("body", body), lang="en") + "\n"
 
@@ -558,13 +649,17 @@ def _box(label: str, content: Markup) -> Markup:
     return tag("div", content, class_="scroll", tabindex="0", role="region", aria_label=label)
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], caption: Markup | None = None, first_new: int = -1) -> Markup:
+def _table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], caption: Markup | None = None, first_new: int = -1
+) -> Markup:
     """Headings and cells that are `Markup` are elements already; row `first_new` has a rule above it."""
     whole = lambda cell, kind, **attributes: cell if isinstance(cell, Markup) else tag(kind, cell, **attributes)
     top = tag("thead", tag("tr", *(whole(cell, "th", scope="col") for cell in head)))
     ruled = lambda i: {"class_": "first-new"} if i == first_new else {}
-    body = (tag("tr", tag("th", first, scope="row", title=first), *(whole(cell, "td") for cell in cells), **ruled(i))
-            for i, (first, *cells) in enumerate(rows))  # fmt: skip
+    body = (
+        tag("tr", tag("th", first, scope="row", title=first), *(whole(cell, "td") for cell in cells), **ruled(i))
+        for i, (first, *cells) in enumerate(rows)
+    )
     return tag("table", *([caption] if caption else []), top, tag("tbody", *body))
 
 
@@ -573,7 +668,13 @@ def _terms(e: Explanation) -> list[Markup]:
 
 
 def _bar(e: Explanation, term: str, weight: float, **more: str) -> Markup:
-    return tag("td", f"{weight:.4f}", class_=f"bar t{e.colour(term)}", style=f"--w: {100 * min(max(weight, 0), 1):.1f}%", **more)
+    return tag(
+        "td",
+        f"{weight:.4f}",
+        class_=f"bar t{e.colour(term)}",
+        style=f"--w: {100 * min(max(weight, 0), 1):.1f}%",
+        **more,
+    )
 
 
 def _harm_box(e: Explanation, task: Task) -> Markup:
@@ -583,18 +684,25 @@ def _harm_box(e: Explanation, task: Task) -> Markup:
 
     def cell(g: float, old: int, new: int) -> Markup:
         words = f"{e.name(old)} and {e.name(new)}: {signed(g, places + 2)}"
-        return tag("td", signed(g, places), class_="harm" if g < 0 else "help", style=f"--a: {alpha(g):.2f}", title=words)
+        return tag(
+            "td", signed(g, places), class_="harm" if g < 0 else "help", style=f"--a: {alpha(g):.2f}", title=words
+        )
 
     rows = [[e.name(c), *(cell(g, c, n) for n, g in zip(s.new, row))] for c, row in zip(s.classes, s.G)]
     first_new = next((i for i, c in enumerate(s.classes) if c in s.new), -1)
     named = ", ".join(map(e.name, s.new)) if len(s.new) < 5 else f"{len(s.new)} new classes"
     caption = tag("caption", f"Task {task.number + 1}: {named}", tag("small", disturbance(e, s)))
-    return _box(f"Similarities of task {task.number + 1}", _table(["class", *map(e.name, s.new)], rows, caption, first_new))
+    return _box(
+        f"Similarities of task {task.number + 1}", _table(["class", *map(e.name, s.new)], rows, caption, first_new)
+    )
 
 
 def _class_box(e: Explanation, task: Task) -> Markup:
     cell = lambda term, value: _bar(e, term, value.mean, title=f"25 to 75 %: {value.low:.4f} to {value.high:.4f}")
-    rows = [[e.name(label), *(cell(term, of[term]) if term in of else "" for term in e.terms)] for label, of in task.by_class.items()]
+    rows = [
+        [e.name(label), *(cell(term, of[term]) if term in of else "" for term in e.terms)]
+        for label, of in task.by_class.items()
+    ]
     first_new = next((i for i, of in enumerate(task.by_class.values()) if e.terms[0] in of), -1)
     aside = [tag("small", "proposed; the preset weights were in use")] if task.proposed else []
     table = _table(["class", *_terms(e)], rows, tag("caption", f"Task {task.number + 1}", *aside), first_new)
@@ -606,8 +714,13 @@ def _numbers(e: Explanation) -> Markup:
 
     def word(epoch: Epoch, term: str) -> str:
         value = (epoch.weights or epoch.proposed).get(term)
-        return f"{value.mean:.4f} ({value.low:.4f} to {value.high:.4f})" if value else f"{e.preset[e.terms.index(term)]:g}"
+        return (
+            f"{value.mean:.4f} ({value.low:.4f} to {value.high:.4f})" if value else f"{e.preset[e.terms.index(term)]:g}"
+        )
 
-    rows = [[str(epoch.task + 1), str(epoch.number + 1), epoch.phase, *(word(epoch, term) for term in e.terms)] for epoch in e.epochs]
+    rows = [
+        [str(epoch.task + 1), str(epoch.number + 1), epoch.phase, *(word(epoch, term) for term in e.terms)]
+        for epoch in e.epochs
+    ]
     box = _box("Weights of each epoch", _table(["task", "epoch", "phase", *_terms(e)], rows))
     return tag("details", tag("summary", "The numbers: mean (25 to 75 %); proposed ones in a warm-up"), box)

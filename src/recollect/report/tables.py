@@ -15,18 +15,36 @@ HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"
 
 def plain(*columns: str, title: str | None = None, numbers: bool = False) -> Table:
     """An empty table in the house's style; `numbers` sets all columns but the first to the right."""
-    table = Table(title=title, title_justify="left", title_style="bold", header_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        header_style="bold",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
     for position, column in enumerate(columns):
-        table.add_column(column, justify="right" if numbers and position else "left", no_wrap=position == 0, overflow="fold")
+        table.add_column(
+            column, justify="right" if numbers and position else "left", no_wrap=position == 0, overflow="fold"
+        )
     return table
 
 
 def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
     """A row a method: ACC and BWT, mean ± standard deviation over its runs."""
-    table = plain("method", *(f"{label} {metric}" for label in SETTINGS.values() for metric in ("ACC", "BWT")), title=title, numbers=True)
+    table = plain(
+        "method",
+        *(f"{label} {metric}" for label in SETTINGS.values() for metric in ("ACC", "BWT")),
+        title=title,
+        numbers=True,
+    )
     for method, runs in by_method.items():
         spread = metrics.across(runs)
-        table.add_row(method, *(cell(spread[setting][metric], len(runs), digits=1) for setting in SETTINGS for metric in ("acc", "bwt")))
+        table.add_row(
+            method,
+            *(cell(spread[setting][metric], len(runs), digits=1) for setting in SETTINGS for metric in ("acc", "bwt")),
+        )
     return table
 
 
@@ -52,7 +70,10 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
         column.min_width = len("100.0")  # a number is never cut, however narrow the terminal
     for number, row in enumerate(rows):
         learned = [len(rows) == 1 or task <= number for task in range(len(row))]
-        table.add_row(str(number + 1) if len(rows) > 1 else "all", *(f"{v:.1f}" if known else f"[dim]{v:.1f}[/]" for v, known in zip(row, learned)))
+        table.add_row(
+            str(number + 1) if len(rows) > 1 else "all",
+            *(f"{v:.1f}" if known else f"[dim]{v:.1f}[/]" for v, known in zip(row, learned)),
+        )
     return table
 
 
@@ -61,7 +82,9 @@ def study(rows: Mapping[str, Sequence[dict]], title: str | None = None) -> Table
     table = plain("", "runs", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", title=title, numbers=True)
     for label, runs in rows.items():
         spread = metrics.across(runs)
-        interval = [(spread[setting][metric], metrics.half_width(spread[setting][metric], len(runs))) for setting, metric in
-                    (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))]  # fmt: skip
+        interval = [
+            (spread[setting][metric], metrics.half_width(spread[setting][metric], len(runs)))
+            for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))
+        ]
         table.add_row(label, str(len(runs)), *("–" if s is None else f"{s['mean']:.1f} ± {h:.1f}" for s, h in interval))
     return table

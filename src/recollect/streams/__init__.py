@@ -13,7 +13,7 @@ from torch import Tensor
 
 from recollect.errors import BadInput, unknown
 from recollect.streams.pixels import Pixels
-from recollect.streams.sources import SOURCES, read
+from recollect.streams.sources import read
 
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
@@ -98,13 +98,21 @@ def fingerprint(name: str) -> str | None:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:16]
     if kind == "folder" and Path(path).is_dir():
-        listing = sorted((str(file.relative_to(path)), file.stat().st_size) for file in Path(path).rglob("*") if file.is_file())
+        listing = sorted(
+            (str(file.relative_to(path)), file.stat().st_size) for file in Path(path).rglob("*") if file.is_file()
+        )
         return hashlib.sha256(repr(listing).encode()).hexdigest()[:16]
     return None  # a path that is not there is reported when it is read
 
 
-def load(name: str = "digits", *, tasks: int | None = None, classes: Sequence[str | int] | None = None,
-         shuffle: int | None = None, root: Path | None = None) -> Stream:  # fmt: skip
+def load(
+    name: str = "digits",
+    *,
+    tasks: int | None = None,
+    classes: Sequence[str | int] | None = None,
+    shuffle: int | None = None,
+    root: Path | None = None,
+) -> Stream:
     """A stream by name.
 
     `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;

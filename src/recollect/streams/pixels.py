@@ -45,4 +45,6 @@ class Pixels:
         columns = right[:, None] + torch.where(flip[:, None] == 1, width - 1 - columns, columns)  # [B, W]
         image = torch.arange(batch, device=x.device)
         padded = F.pad(x, (self.pad,) * 4)
-        return padded.permute(0, 2, 3, 1)[image[:, None, None], rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+        return padded.permute(0, 2, 3, 1)[image[:, None, None], rows[:, :, None], columns[:, None, :]].permute(
+            0, 3, 1, 2
+        )
