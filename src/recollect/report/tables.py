@@ -79,12 +79,14 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
 
 def study(rows: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
     """A row a group of runs: the mean and its 95 % confidence interval (Student's t)."""
+    shown = (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))
     table = plain("", "runs", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", title=title, numbers=True)
+    for position, column in enumerate(table.columns):
+        column.no_wrap = position > 0  # long labels give way, not numbers
     for label, runs in rows.items():
-        spread = metrics.across(runs)
-        interval = [
-            (spread[setting][metric], metrics.half_width(spread[setting][metric], len(runs)))
-            for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))
-        ]
-        table.add_row(label, str(len(runs)), *("–" if s is None else f"{s['mean']:.1f} ± {h:.1f}" for s, h in interval))
+        spread, count = metrics.across(runs), len(runs)
+        interval = lambda s: None if s is None else {"mean": s["mean"], "std": metrics.half_width(s, count)}
+        table.add_row(
+            label, str(count), *(cell(interval(spread[setting][metric]), count, 1) for setting, metric in shown)
+        )
     return table
