@@ -3,7 +3,7 @@
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.learner import Learner
-from recollect.methods import DER, ER, ERACE, METHODS, DERpp, FineTune, Joint, Method
+from recollect.methods import DER, ER, ERACE, METHODS, OEWC, SI, DERpp, FineTune, Joint, LwF, Method
 from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.runs import run
 from recollect.streams import Pixels, Stream, Task, load
@@ -15,6 +15,8 @@ __all__ = [
     "ER",
     "ERACE",
     "METHODS",
+    "OEWC",
+    "SI",
     "BadInput",
     "Batch",
     "Consolidate",
@@ -25,6 +27,7 @@ __all__ = [
     "Fixed",
     "Joint",
     "Learner",
+    "LwF",
     "Method",
     "Pixels",
     "RecollectError",

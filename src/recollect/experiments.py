@@ -97,6 +97,10 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("der++", "cifar10", 0, dict(weights=(1.0, 0.1, 0.5))),
     ("der++", "cifar10", 500, dict(weights=(1.0, 0.2, 0.5))),
     ("der++", "cifar10", 5120, dict(weights=(1.0, 0.1, 1.0))),
+    ("oewc", "tinyimagenet", 0, dict(strength=25.0)),
+    ("lwf", "*", 0, dict(weights=(1.0, 1.0))),
+    ("lwf", "cifar10", 0, dict(weights=(1.0, 3.0))),
+    *(("lwf", stream, 0, dict(lr=0.01, weight_decay=5e-4)) for stream in ("cifar*", "tinyimagenet")),
     # Preset weights of the relational ones, and of what they are compared with: the paper's appendix.
     ("rer", "*", 0, dict(weights=(1.0, 0.5))),
     ("rer-ace", "*", 0, dict(weights=(1.0, 0.5))),

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
+from torch.func import grad, vmap
 
 from recollect.errors import BadInput
 
@@ -115,6 +116,11 @@ class MainNet:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
         matrices, vectors = theta.split(self.matrices)
         return self._parameters.views(matrices.to(torch.bfloat16), vectors)
+
+    def per_sample(self, loss: Callable, *batch: Tensor) -> Tensor:
+        """∇θ loss(net, sample) of each sample of a batch on its own, [B, P]; `loss` gets batches of one."""
+        one = lambda theta, *sample: loss(self.at(theta, virtual=True), *(tensor[None] for tensor in sample))
+        return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
 
     def rest(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""

@@ -7,10 +7,16 @@ from recollect.methods.er import ER
 from recollect.methods.er_ace import ERACE
 from recollect.methods.finetune import FineTune
 from recollect.methods.joint import Joint
+from recollect.methods.lwf import LwF
+from recollect.methods.oewc import OEWC
+from recollect.methods.si import SI
 
 METHODS: dict[str, type[Method]] = {
     "finetune": FineTune,
     "joint": Joint,
+    "oewc": OEWC,
+    "si": SI,
+    "lwf": LwF,
     "er": ER,
     "er-ace": ERACE,
     "der": DER,
