@@ -86,7 +86,7 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
         ),
     ),
     ("*", "digits", 0, dict(memory=100, batch=10, lr=0.1)),
-    ("*", "*mnist", 0, dict(epochs=1)),
+    ("*", "*mnist", 0, dict(epochs=2)),
     ("*", "cifar*", 0, dict(epochs=50)),
     ("*", "tinyimagenet", 0, dict(epochs=50)),
     *((bound, stream, 0, dict(lr=0.1)) for bound in ("finetune", "joint") for stream in ("cifar*", "tinyimagenet")),

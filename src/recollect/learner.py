@@ -59,13 +59,11 @@ class Learner:
             raise unknown("precision", precision, PRECISIONS)
         if "inner" in method.weighting.pools(method.draws) and memory < 5:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
-        if vars(method).setdefault("learner", self) is not self:
-            raise BadInput("this method object teaches another learner already; make a new one")
         for name, value in {
             "epochs": epochs,
             "batch": batch,
             "lr": lr,
-            **({"memory": memory} if method.draws else {}),
+            "memory": memory if method.draws else 1,
         }.items():
             if not value > 0:
                 raise BadInput(f"{name} {value} must be greater than 0")
@@ -78,6 +76,8 @@ class Learner:
         self.memory: Memory | None = None  # made when the first images show their shape
         self.tasks = 0  # learned so far
         self.met: set[int] = set()  # classes of the tasks learned so far
+        if vars(method).setdefault("learner", self) is not self:  # it keeps state of its own: masks, anchors, the RRN
+            raise BadInput("this method object teaches another learner already; make a new one")
         method.weighting.begin(method, self.net, seed)
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from recollect.errors import BadInput
+from recollect.errors import BadInput, unknown
 from recollect.mainnet import MainNet
 from recollect.relation import seeing
 from recollect.relation.adam import Adam
@@ -23,6 +24,7 @@ from recollect.terms import Terms, Weighting, preset, weighed
 ORDERS = ("printed", "fresh")
 
 
+@dataclass(eq=False)
 class Phased(Weighting):
     """Preset weights in a first phase of each task, something else after it.
 
@@ -30,12 +32,15 @@ class Phased(Weighting):
     first task to have a second phase at all: before it there is no old task to relate to.
     """
 
-    def __init__(self, weights: Sequence[float] = (), warmup: int | None = None, relation_from_task: int = 2):
-        if warmup is not None and warmup < 0:
-            raise BadInput(f"warmup {warmup} must not be negative")
-        if relation_from_task < 1:
-            raise BadInput(f"relation_from_task {relation_from_task} must be at least 1, the first task")
-        self.weights, self.warmup, self.relation_from_task = tuple(weights), warmup, relation_from_task
+    weights: Sequence[float] = ()
+    warmup: int | None = None
+    relation_from_task: int = 2
+
+    def __post_init__(self):
+        if self.warmup is not None and self.warmup < 0:
+            raise BadInput(f"warmup {self.warmup} must be a number from 0 up")
+        if self.relation_from_task < 1:
+            raise BadInput(f"relation_from_task {self.relation_from_task} must be at least 1, the first task")
 
     def check(self, method) -> None:
         preset(self.weights, method)
@@ -71,33 +76,21 @@ class Consolidate(Phased):
         return weighed(terms.losses, self.rehearsal if self.phase == "relation" else self.preset)
 
 
+@dataclass(eq=False)
 class Relational(Phased):
-    """Weights by a Relation Replay Net, which lives through the whole stream; how it learns is the subclass's affair.
+    """Weights by a Relation Replay Net, which lives through the whole stream; how it learns is the subclass's affair."""
 
-    `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted within the epoch.
-    """
+    hidden: int = 16
+    rrn_lr: float = 1e-3
+    rrn_weight_decay: float = 1e-4
 
-    def __init__(
-        self,
-        weights: Sequence[float] = (),
-        warmup: int | None = None,
-        interval: int | None = None,
-        relation_from_task: int = 2,
-        hidden: int = 16,
-        rrn_lr: float = 1e-3,
-        rrn_weight_decay: float = 1e-4,
-    ):
-        super().__init__(weights, warmup, relation_from_task)
-        for name, value in {
-            "interval": 1 if interval is None else interval,
-            "hidden": hidden,
-            "rrn_lr": rrn_lr,
-        }.items():
-            if not 0 < value < math.inf:
-                raise BadInput(f"{name} {value} must be a number greater than 0")
-        if not 0 <= rrn_weight_decay < math.inf:
-            raise BadInput(f"rrn_weight_decay {rrn_weight_decay} must be a number from 0 up")
-        self.interval, self.hidden, self.rrn_lr, self.rrn_weight_decay = interval, hidden, rrn_lr, rrn_weight_decay
+    def __post_init__(self):
+        super().__post_init__()
+        for name in ("hidden", "rrn_lr"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BadInput(f"{name} {getattr(self, name)} must be a number greater than 0")
+        if not 0 <= self.rrn_weight_decay < math.inf:
+            raise BadInput(f"rrn_weight_decay {self.rrn_weight_decay} must be a number from 0 up")
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
@@ -105,17 +98,6 @@ class Relational(Phased):
             self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
         self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
         self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
-
-    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
-        super().begin_epoch(task, epoch, epochs)
-        self.every = max(1, epochs // 10) if self.interval is None else self.interval
-
-    def due(self, number: int) -> bool:
-        """Is it the RRN's turn to learn, at this step of the epoch?"""
-        return self.phase != "preset" and number % self.every == 0
-
-    def variant(self, number: int) -> object:
-        return self.phase, self.due(number)
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
@@ -138,34 +120,40 @@ class Relational(Phased):
         return {f"rrn.{name}": tensor for name, tensor in self.rrn.state().items()}
 
 
+@dataclass(eq=False)
 class Relation(Relational):
-    """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Algorithm 1).
+    """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Alg. 1).
 
-    `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ; past the warm-up the
-    real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ learns first, on the
-    current new batch and memory draws of its own, then the step is taken with the new φ.
+    `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted
+    within the epoch. `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ;
+    past the warm-up the real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ
+    learns first, on the current new batch and memory draws of its own, then the step is taken with the new φ.
 
     Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
     """
 
-    def __init__(
-        self,
-        weights: Sequence[float] = (),
-        warmup: int | None = None,
-        interval: int | None = None,
-        relation_from_task: int = 2,
-        hidden: int = 16,
-        rrn_lr: float = 1e-3,
-        rrn_weight_decay: float = 1e-4,
-        order: str = "printed",
-        hypergradient: str = "forward",
-    ):
-        super().__init__(weights, warmup, interval, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
-        if order not in ORDERS:
-            raise BadInput(f"order '{order}' is neither of {', '.join(ORDERS)}")
-        if hypergradient not in HYPERGRADIENTS:
-            raise BadInput(f"hypergradient '{hypergradient}' is neither of {', '.join(HYPERGRADIENTS)}")
-        self.order, self.hypergradient = order, hypergradient
+    interval: int | None = None
+    order: str = "printed"
+    hypergradient: str = "forward"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.interval is not None and self.interval < 1:
+            raise BadInput(f"interval {self.interval} must be a number greater than 0")
+        for name, known in {"order": ORDERS, "hypergradient": HYPERGRADIENTS}.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+
+    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        super().begin_epoch(task, epoch, epochs)
+        self.every = max(1, epochs // 10) if self.interval is None else self.interval
+
+    def due(self, number: int) -> bool:
+        """Is it the RRN's turn to learn, at this step of the epoch?"""
+        return self.phase != "preset" and number % self.every == 0
+
+    def variant(self, number: int) -> object:
+        return self.phase, self.due(number)
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return ("all",) * draws * (2 if self.order == "printed" else 3)
@@ -229,17 +217,6 @@ class EndToEnd(Relational):
 
     Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
     """
-
-    def __init__(
-        self,
-        weights: Sequence[float] = (),
-        warmup: int | None = None,
-        relation_from_task: int = 2,
-        hidden: int = 16,
-        rrn_lr: float = 1e-3,
-        rrn_weight_decay: float = 1e-4,
-    ):
-        super().__init__(weights, warmup, 1, relation_from_task, hidden, rrn_lr, rrn_weight_decay)
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return ("all",) * draws * 2
