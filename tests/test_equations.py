@@ -186,7 +186,7 @@ def test_training_is_the_method_as_written_down(name, net):
 def test_joint_forward_gives_all_batches_one_pass():
     stream = toy()
     passes = []
-    network = MLP(stream.shape, 4)
+    network = CNN(stream.shape, 4)
     network.register_forward_hook(
         lambda module, inputs, output: passes.append(len(inputs[0])) if module.training else None
     )
@@ -260,3 +260,20 @@ def test_resnet_18_has_the_published_number_of_parameters():
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
 def test_a_built_in_network_takes_any_image(name, shape):
     assert NETWORKS[name](shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
+    stream, passes = toy(), []
+    trained = []
+    for rowwise in (True, False):
+        torch.manual_seed(0)
+        network = MLP(stream.shape, 4)
+        network.rowwise = rowwise
+        network.register_forward_hook(lambda module, x, z: passes.append(len(x[0])) if module.training else None)
+        learner = Learner(
+            DERpp(), network, classes=4, pixels=stream.pixels, memory=5, batch=4, lr=0.01, dtype=torch.float64
+        )
+        learner.update(stream.tasks[0])
+        trained.append(learner.net.theta.detach())
+    assert passes == [12] * 3 + [4] * 9
+    assert torch.allclose(*trained, rtol=0, atol=1e-13)

@@ -80,7 +80,9 @@ class MainNet:
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if self.low else contextlib.nullcontext()
         )
         self.module = module.to(device, dtype)
-        self.forward = {"separate": self._separate, "joint": self._joint}[forward]
+        # A network whose answer to a row depends on that row alone says so: separate batches may then share one pass.
+        together = forward == "joint" or getattr(module, "rowwise", False)
+        self.forward = self._joint if together else self._separate
         modules = list(module.modules())
         trainable = [
             (m._parameters, name)

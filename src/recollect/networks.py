@@ -14,6 +14,8 @@ from recollect.seeding import seeded
 class MLP(nn.Module):
     """Two linear layers: pixels – 100 – classes."""
 
+    rowwise = True  # no BatchNorm: a row's answer depends on that row alone
+
     def __init__(self, shape: tuple[int, int, int], classes: int, hidden: int = 100):
         super().__init__()
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), hidden), nn.ReLU())

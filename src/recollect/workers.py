@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import multiprocessing
 import os
 import queue
@@ -69,7 +70,9 @@ def _small(experiment: Experiment) -> bool:
 
 
 def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: int, report: Report) -> None:
-    context = multiprocessing.get_context("spawn")  # a fork would copy torch's threads half-way
+    context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
+    if hasattr(os, "fork"):  # one process imports for all, and has no threads a fork would copy half-way
+        context.set_forkserver_preload(["recollect.workers", "sklearn.datasets", "sklearn.model_selection"])
     records = context.Queue()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     try:
@@ -152,6 +155,7 @@ def _begin(records) -> None:
     global _records
     _records = records
     torch.set_num_threads(1)
+    gc.freeze()  # what the imports left need not be looked through again
     records.cancel_join_thread()  # what nobody reads any more must not hold up the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)

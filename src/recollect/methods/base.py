@@ -67,7 +67,7 @@ class Method:
 
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
-        return Terms(self.rehearse(*seen_by(net, *replay))).losses.sum(dim=1).mean()
+        return sum(term.loss.mean() for term in self.rehearse(*seen_by(net, *replay)))
 
 
 def seen_by(net, *batches: Batch) -> list[Batch]:

@@ -38,7 +38,7 @@ def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
                 "set hypergradient=double-backward"
             ) from error
         tangent = forward_ad.unpack_dual(value).tangent
-        return torch.zeros_like(value) if tangent is None else tangent.clone()
+        return torch.zeros_like(value) if tangent is None else tangent
 
 
 def _operation(error: NotImplementedError) -> str:
