@@ -348,7 +348,7 @@ def explain(
     if html is None:
         report.show(run, out)
     else:
-        html.write_text(report.page(run))
+        html.write_text(report.page(run), encoding="utf-8")
         out.print(f"written to {html}", highlight=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from recollect import streams
 from recollect.errors import BadInput, unknown
-from recollect.mainnet import PRECISIONS
+from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
 from recollect.relation import Consolidate, EndToEnd, Relation, Split
@@ -181,10 +181,7 @@ class Experiment:
         for key in ("momentum", "weight_decay", "seed"):
             if not (math.isfinite(settings[key]) and 0 <= settings[key] < 2**63):
                 raise BadInput(f"{key} {settings[key]} must be a number from 0 up")
-        if settings["forward"] not in ("separate", "joint"):
-            raise BadInput(
-                f"forward '{settings['forward']}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)"
-            )
+        check_forward(settings["forward"])
         if settings["precision"] not in PRECISIONS:
             raise unknown("precision", settings["precision"], PRECISIONS)
         if known and settings["tasks"] is None and settings["classes"] is None:

@@ -51,10 +51,6 @@ class Learner:
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
     ):
-        if forward not in ("separate", "joint"):
-            raise BadInput(
-                f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)"
-            )
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         if "inner" in method.weighting.pools(method.draws) and memory < 5:

@@ -19,6 +19,11 @@ from recollect.errors import BadInput
 PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
 
+def check_forward(forward: str) -> None:
+    if forward not in ("separate", "joint"):
+        raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+
+
 class Slots:
     """The places in a module that hold some of its tensors, and their layout in one vector."""
 
@@ -75,9 +80,10 @@ class MainNet:
         precision: str = "float32",
     ):
         device = torch.device(device)
-        self.low = precision == "bfloat16"
+        check_forward(forward)
+        low = precision == "bfloat16"
         self.autocast = (
-            torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if self.low else contextlib.nullcontext()
+            torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
         )
         self.module = module.to(device, dtype)
         # A network whose answer to a row depends on that row alone says so: separate batches may then share one pass.
@@ -92,11 +98,11 @@ class MainNet:
         ]
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
-        if self.low:  # matrices first: they are rounded together
+        if low:  # matrices first: they are rounded together
             trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
         self._parameters = Slots(trainable, device, dtype, channels_last=device.type == "cuda")
         whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
-        self.matrices = [whole, len(self._parameters.vector) - whole] if self.low else None
+        self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
