@@ -17,7 +17,7 @@ from torch.nn import functional as F
 import recollect
 from recollect.learner import Learner
 from recollect.networks import build
-from recollect.plan import plan_epoch
+from recollect.plan import plan_epoch, reservoir
 
 EPOCHS, BATCH, MEMORY, LR = 2, 10, 100, 0.1
 
@@ -26,7 +26,15 @@ def plans(samples: int):
     presented = 0
     for epoch in range(EPOCHS):
         plan = plan_epoch(
-            0, 0, epoch, samples=samples, batch=BATCH, pools=["all"], capacity=MEMORY, presented=presented
+            0,
+            0,
+            epoch,
+            samples=samples,
+            batch=BATCH,
+            pools=["all"],
+            capacity=MEMORY,
+            presented=presented,
+            slot_rule=reservoir,
         )
         presented += len(plan) * BATCH
         yield plan

@@ -16,7 +16,7 @@ from recollect.engine import Step, train_step
 from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.networks import CNN, ResNet18
-from recollect.plan import plan_epoch
+from recollect.plan import plan_epoch, reservoir
 from recollect.relation import Consolidate, EndToEnd, Relation, RelationReplayNet, Split
 from recollect.relation.bilevel import double_backward, forward_mode, gradient, slope
 
@@ -146,7 +146,15 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
         for epoch in range(epochs):
             pools = ["all"] * d * (2 if order == "printed" else 3)
             plan = plan_epoch(
-                seed, t, epoch, samples=len(x), batch=size, pools=pools, capacity=memory, presented=presented
+                seed,
+                t,
+                epoch,
+                samples=len(x),
+                batch=size,
+                pools=pools,
+                capacity=memory,
+                presented=presented,
+                slot_rule=reservoir,
             )
             for k in range(len(plan)):
                 raw, labels = x[plan[k].order], y[plan[k].order]
@@ -414,7 +422,7 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
     class Gentle(Method):
         """CE on new samples, and on the memory the squared error of the probabilities."""
 
-        names, draws = ("new", "memory"), 1
+        names, draws, remembers = ("new", "memory"), 1, True
         remember = ER.remember
 
         def learn(self, new):

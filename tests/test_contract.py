@@ -13,16 +13,16 @@ from torch import nn
 import recollect
 from recollect import Experiment, Learner
 from recollect.experiments import RECIPES, defaults
-from recollect.methods import METHODS
+from recollect.methods import ER, METHODS
 from recollect.networks import CNN, MLP
 
 SOURCE = Path(recollect.__file__).parent
 
 
-def learn(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
+def learner_of(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
     torch.manual_seed(seed)
     network = network or CNN(stream.shape, stream.classes)
-    learner = Learner(
+    return Learner(
         RECIPES[name].build(defaults(name, "digits")),
         network,
         classes=stream.classes,
@@ -34,9 +34,17 @@ def learn(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **set
         seed=seed,
         **settings,
     )
-    for task in [stream.merged()] if learner.method.merges else stream:
+
+
+def learn(name: str, stream, *given, **settings) -> Learner:
+    learner = learner_of(name, stream, *given, **settings)
+    for task in tasks(learner, stream):
         learner.update(task)
     return learner
+
+
+def tasks(learner: Learner, stream) -> list:
+    return [stream.merged()] if learner.method.merges else stream.tasks
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -50,6 +58,39 @@ def test_the_same_seed_twice_is_bit_identical_and_another_seed_is_not(name):
     stream = toy()
     one, again, other = learn(name, stream, 1), learn(name, stream, 1), learn(name, stream, 2)
     assert torch.equal(one.net.theta, again.net.theta) and not torch.equal(one.net.theta, other.net.theta)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_resumed_equals_uninterrupted_after_any_epoch(name):
+    stream, settings = toy(), dict(momentum=0.5, weight_decay=1e-3)
+    whole, saved = learner_of(name, stream, **settings), []
+    keep = lambda record=None: saved.append({key: tensor.clone() for key, tensor in whole.state().items()})
+    for task in tasks(whole, stream):
+        whole.update(task, report=keep)
+        keep()
+    for state in saved:
+        again = learner_of(name, stream, **settings)
+        with torch.no_grad():
+            again.net.theta.fill_(7.0)  # whatever it began with
+        again.restore(state)
+        for task in tasks(again, stream)[again.tasks :]:
+            again.update(task)
+        assert again.tasks == whole.tasks and torch.equal(again.net.theta, whole.net.theta)
+        one, other = again.state(), whole.state()
+        assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+        assert again.evaluate(stream) == whole.evaluate(stream)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_seeds_together_equal_seeds_apart(name):
+    """Two learners that take turns, step by step, as runs on one GPU do."""
+    stream = toy()
+    together = [learner_of(name, stream, seed) for seed in (1, 2)]
+    for task in tasks(together[0], stream):
+        for _ in zip(*(learner.updating(task) for learner in together), strict=True):
+            pass
+    for seed, learner in zip((1, 2), together):
+        assert torch.equal(learner.net.theta, learn(name, stream, seed).net.theta)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -72,7 +113,7 @@ def test_the_network_is_the_owners_again_afterwards(name):
     assert torch.cat([p.detach().flatten() for p in network.parameters()]).equal(learner.net.theta.detach())
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.draws])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if issubclass(method, ER)])
 def test_running_statistics_move_once_a_batch(name):
     stream, network = toy(tasks=1), CNN((1, 8, 8), 2)
     learner = learn(name, stream, network=network, epochs=1)
@@ -214,7 +255,8 @@ def imports(path: Path) -> set[str]:
 def test_imports_point_one_way():
     """cli → report → workers → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
     layers = [
-        {"errors", "version", "seeding", "tape", "plan", "descent", "metrics"},
+        {"errors", "version", "state"},
+        {"seeding", "tape", "plan", "descent", "metrics"},
         {"networks", "terms", "streams", "mainnet", "capture"},
         {"methods", "relation", "memory"},
         {"engine"},
@@ -277,7 +319,7 @@ def test_a_learner_says_what_does_not_fit_together():
     make = lambda method, network=None, **more: Learner(
         method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more
     )
-    with pytest.raises(recollect.BadInput, match="FineTune remembers none"):
+    with pytest.raises(recollect.BadInput, match="FineTune rehearses none"):
         make(recollect.FineTune(recollect.Relation()))
     with pytest.raises(recollect.BadInput, match="4 logits, one a class"):
         make(recollect.ER(), MLP(stream.shape, 3)).update(stream.tasks[0])
@@ -285,6 +327,8 @@ def test_a_learner_says_what_does_not_fit_together():
         make(recollect.ER(), precision="bf16")
     with pytest.raises(recollect.BadInput, match="split"):
         make(recollect.ER(recollect.Split()), memory=4)
+    with pytest.raises(recollect.BadInput, match="remembers = True"):
+        make(type("Mine", (recollect.Method,), {"draws": 1})())
     method = recollect.ER()
     make(method)
     with pytest.raises(recollect.BadInput, match="another learner"):

@@ -11,7 +11,7 @@ from recollect import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cr
 from recollect.descent import SGD
 from recollect.metrics import accuracy, summary
 from recollect.networks import CNN, MLP, NETWORKS, ResNet18
-from recollect.plan import plan_epoch
+from recollect.plan import plan_epoch, reservoir
 from recollect.relation.adam import Adam
 from recollect.streams import Pixels
 from recollect.terms import Terms, weighed
@@ -121,6 +121,7 @@ def by_hand(
                 pools=["all"] * draws,
                 capacity=memory if draws else 0,
                 presented=presented,
+                slot_rule=reservoir if draws else None,
             )
             for k in range(len(plan)):
                 raw, labels = x[plan[k].order], y[plan[k].order]

@@ -16,6 +16,7 @@ import recollect
 from recollect.errors import BadInput
 from recollect.relation.net import RelationReplayNet
 from recollect.report import explain, svg
+from recollect.state import part
 
 SMALL = {"memory": 20, "epochs": 2, "batch": 32, "classes": ["0", "1", "2", "3"], "tasks": 2}
 
@@ -135,9 +136,7 @@ def test_response_surface_is_what_the_net_answers(runs, name):
     found = explain.read(runs[name])
     s, last = found.surface, records(runs[name], "epoch")[-1]
     net = RelationReplayNet(len(found.terms))
-    net.load_state_dict(
-        {key.removeprefix("rrn."): tensor for key, tensor in load_file(runs[name] / "weighting.safetensors").items()}
-    )
+    net.load_state_dict(part(load_file(runs[name] / "weighting.safetensors"), "rrn"))
     for row, column in [(0, 0), (3, 17), (19, 0), (19, 19)]:
         losses = {**last["loss"], "new": s.losses[column], "memory": s.losses[row]}
         answer = net(*(torch.tensor([[of[term] for term in found.terms]]) for of in (losses, last["norms"])))[0]

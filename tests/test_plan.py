@@ -113,7 +113,7 @@ def same(a: list, b: list, part: str) -> bool:
 
 def test_a_plan_is_a_function_of_seed_task_and_epoch():
     make = lambda *key, **more: plan_epoch(
-        *key, samples=50, batch=5, pools=["all"], capacity=20, pad=4, flip=True, **more
+        *key, samples=50, batch=5, pools=["all"], capacity=20, slot_rule=reservoir, pad=4, flip=True, **more
     )
     plan, again = make(1, 2, 3), make(1, 2, 3)
     for part in ("order", "draws", "slots", "views"):
@@ -123,7 +123,7 @@ def test_a_plan_is_a_function_of_seed_task_and_epoch():
 
 
 def test_methods_that_draw_differently_see_the_same_order_and_keep_the_same_samples():
-    make = lambda pools: plan_epoch(0, 0, 0, samples=50, batch=5, pools=pools, capacity=20)
+    make = lambda pools: plan_epoch(0, 0, 0, samples=50, batch=5, pools=pools, capacity=20, slot_rule=reservoir)
     one, two = make(["all"]), make(["all", "all"])
     assert same(one, two, "order") and same(one, two, "slots")
 

@@ -3,7 +3,23 @@
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.learner import Learner
-from recollect.methods import DER, ER, ERACE, METHODS, OEWC, SI, DERpp, FineTune, Joint, LwF, Method
+from recollect.methods import (
+    AGEM,
+    DER,
+    ER,
+    ERACE,
+    GEM,
+    GSS,
+    METHODS,
+    OEWC,
+    SI,
+    DERpp,
+    FineTune,
+    ICaRL,
+    Joint,
+    LwF,
+    Method,
+)
 from recollect.relation import Consolidate, EndToEnd, Relation, Split
 from recollect.runs import run
 from recollect.streams import Pixels, Stream, Task, load
@@ -11,9 +27,12 @@ from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy,
 from recollect.version import __version__
 
 __all__ = [
+    "AGEM",
     "DER",
     "ER",
     "ERACE",
+    "GEM",
+    "GSS",
     "METHODS",
     "OEWC",
     "SI",
@@ -25,6 +44,7 @@ __all__ = [
     "Experiment",
     "FineTune",
     "Fixed",
+    "ICaRL",
     "Joint",
     "Learner",
     "LwF",

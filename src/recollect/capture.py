@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterator
 
 import torch
 from torch import Tensor
 
-from recollect.plan import Row
+from recollect.plan import Plan, Row
 from recollect.tape import Tape
 
 Body = Callable[[int, Row, Tape], None]
@@ -64,3 +64,20 @@ class Graphs:
         finally:
             graph.capture_end()
         return graph, reads, tape.last()
+
+
+def train_epoch(
+    body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
+) -> Generator[None, None, Tape]:
+    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
+
+    A generator that pauses after each step: runs that share a GPU take turns.
+    """
+    tape = Tape()
+    for number, row in enumerate(plan):
+        if graphs is None:
+            body(number, row, tape)
+        else:
+            graphs.step(variant(number), number, row, tape)
+        yield
+    return tape

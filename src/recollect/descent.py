@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from recollect.state import Stateful
 
-class SGD:
+
+class SGD(Stateful):
     """d = g + λθ and, with momentum μ, d ← d + μ d_before."""
 
     def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):

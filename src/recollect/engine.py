@@ -1,19 +1,18 @@
-"""One step of training, the same for every method, and an epoch of them."""
+"""One step of training, the same for every method."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from recollect.capture import Body, Graphs
+from recollect.capture import Body
 from recollect.descent import SGD
 from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
-from recollect.plan import Plan, Row
+from recollect.plan import Row
 from recollect.streams.pixels import Pixels
 from recollect.tape import Tape
 from recollect.terms import Batch
@@ -21,7 +20,7 @@ from recollect.terms import Batch
 
 @dataclass
 class Step:
-    """Everything one step may look at. `extra` are the memory batches its weighting asked for."""
+    """Everything one step may look at: memory batches for the terms, the weighting (`extra`), and the method's other needs."""
 
     number: int  # within the epoch
     net: MainNet
@@ -29,10 +28,11 @@ class Step:
     memory: Memory
     x: Tensor  # the new samples as they came, for the memory
     y: Tensor
-    slots: Tensor | None  # rows of the memory they go to
+    slots: Tensor | None  # where they go in it
     new: Batch
     replay: tuple[Batch, ...]
     extra: tuple[Batch, ...]
+    references: tuple[Batch, ...] = ()
     tape: Tape = field(default_factory=Tape)
 
 
@@ -61,24 +61,8 @@ def steps_of(
         drawn = [] if row.draws is None else memory.draw(row.draws, len(x))
         seen = pixels(torch.cat([x, *(old.x for old in drawn)]), row.views).split(len(x))  # all batches at once
         new, *old = (batch._replace(x=part) for batch, part in zip([Batch(x, y), *drawn], seen))
-        replay, extra = tuple(old[: method.draws]), tuple(old[method.draws :])
-        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, replay, extra, tape))
+        draws, end = method.draws, len(old) - method.references
+        parts = tuple(old[:draws]), tuple(old[draws:end]), tuple(old[end:])
+        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, *parts, tape))
 
     return body
-
-
-def train_epoch(
-    body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
-) -> Generator[None, None, Tape]:
-    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
-
-    A generator that pauses after each step: runs that share a GPU take turns.
-    """
-    tape = Tape()
-    for number, row in enumerate(plan):
-        if graphs is None:
-            body(number, row, tape)
-        else:
-            graphs.step(variant(number), number, row, tape)
-        yield
-    return tape

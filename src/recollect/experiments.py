@@ -92,6 +92,7 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     *((bound, stream, 0, dict(lr=0.1)) for bound in ("finetune", "joint") for stream in ("cifar*", "tinyimagenet")),
     ("er", "*", 0, dict(weights=(1.0, 1.0))),
     ("er-ace", "*", 0, dict(weights=(1.0, 1.0))),
+    ("gss", "*", 0, dict(weights=(1.0, 1.0))),
     ("der", "*", 0, dict(weights=(1.0, 0.3))),
     ("der++", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
     ("der++", "cifar10", 0, dict(weights=(1.0, 0.1, 0.5))),
@@ -100,6 +101,7 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("oewc", "tinyimagenet", 0, dict(strength=25.0)),
     ("lwf", "*", 0, dict(weights=(1.0, 1.0))),
     ("lwf", "cifar10", 0, dict(weights=(1.0, 3.0))),
+    *(("icarl", stream, 0, dict(lr=0.1, weight_decay=1e-5)) for stream in ("cifar*", "tinyimagenet")),
     *(("lwf", stream, 0, dict(lr=0.01, weight_decay=5e-4)) for stream in ("cifar*", "tinyimagenet")),
     # Preset weights of the relational ones, and of what they are compared with: the paper's appendix.
     ("rer", "*", 0, dict(weights=(1.0, 0.5))),
@@ -169,7 +171,7 @@ class Experiment:
         if settings["network"] is not None and settings["network"] not in NETWORKS:
             raise unknown("network", settings["network"], NETWORKS)
         recipe = RECIPES[method]
-        if not recipe.method.draws:
+        if not recipe.method.remembers:
             settings["memory"] = 0
         elif settings["memory"] < 1:
             raise BadInput(

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
-from recollect.capture import Graphs, on_own_stream
+from recollect.capture import Graphs, on_own_stream, train_epoch
 from recollect.descent import SGD
-from recollect.engine import steps_of, train_epoch
+from recollect.engine import steps_of
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.mainnet import PRECISIONS, MainNet
 from recollect.memory import Memory
@@ -19,6 +19,7 @@ from recollect.methods.base import Method
 from recollect.metrics import Accuracies, accuracy
 from recollect.plan import Plan, plan_epoch
 from recollect.seeding import seeded
+from recollect.state import joined, part
 from recollect.streams import Pixels, Stream, Task
 
 EVALUATION_BATCH = 500
@@ -55,22 +56,26 @@ class Learner:
             raise unknown("precision", precision, PRECISIONS)
         if "inner" in method.weighting.pools(method.draws) and memory < 5:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
+        if (method.draws or method.references) and not method.remembers:
+            raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
         for name, value in {
             "epochs": epochs,
             "batch": batch,
             "lr": lr,
-            "memory": memory if method.draws else 1,
+            "memory": memory if method.remembers else 1,
         }.items():
             if not value > 0:
                 raise BadInput(f"{name} {value} must be greater than 0")
         self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
-        self.device, self.capacity = torch.device(device), memory if method.draws else 0
+        self.device, self.capacity = torch.device(device), memory if method.remembers else 0
         self.net = MainNet(network, self.device, dtype, forward, precision)
-        self.capture = capture and self.device.type == "cuda"
+        self.capture = capture and method.captures and self.device.type == "cuda"
         self.pixels = (pixels or Pixels()).to(self.device, dtype)
         self.sgd = SGD(lr, momentum, weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
         self.tasks = 0  # learned so far
+        self.epoch = 0  # epochs of the task in hand
+        self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.met: set[int] = set()  # classes of the tasks learned so far
         if vars(method).setdefault("learner", self) is not self:  # it keeps state of its own: masks, anchors, the RRN
             raise BadInput("this method object teaches another learner already; make a new one")
@@ -90,23 +95,28 @@ class Learner:
             self.net.rest()  # the network is its owner's again, whatever happened
 
     def _learn(self, task: Task, report: Callable[[dict], None]) -> Iterator[None]:
-        x, y = (tensor.to(self.device) for tensor in self.method.training_set(task))
-        self._check(x, y)
+        method, weighting, names = self.method, self.method.weighting, self.method.names
+        self._check(*task.train)
         if self.memory is None:
-            self.memory = Memory(self.capacity, x, self.classes if self.method.records else 0, self.net.theta.dtype)
-        weighting, names = self.method.weighting, self.method.names
-        self._ask(x[:1])
-        self.method.begin_task(self, task)
-        body = steps_of(self.method, self.net, self.sgd, self.memory, self.pixels, (x, y))
+            like = task.train[0][:0].to(self.device)
+            self.memory = Memory(self.capacity, like, self.classes if method.records else 0, self.net.theta.dtype)
+        self._ask(task.train[0][:1])
+        x, y = (tensor.to(self.device) for tensor in method.training_set(self, task))
+        method.begin_task(self, task)
+        if self._resumed is not None:
+            method.restore(self._resumed)
+            self._resumed = None
+        body = steps_of(method, self.net, self.sgd, self.memory, self.pixels, (x, y))
         graphs = Graphs(body) if self.capture else None
-        plan = self._plan(0, len(x))
-        for epoch in range(self.epochs):
+        plan = self._plan(self.epoch, len(x))
+        for epoch in range(self.epoch, self.epochs):
             start = time.perf_counter()
             weighting.begin_epoch(self.tasks, epoch, self.epochs)
             self.net.module.train()
             with seeded(self.seed, self.tasks, epoch, device=self.device):  # for dropout and the like in the network
                 tape = yield from train_epoch(body, plan, weighting.variant, graphs)
-            self.memory.presented += len(plan) * self.batch
+            if method.slot_rule:
+                self.memory.presented += len(plan) * self.batch
             if epoch + 1 < self.epochs:
                 plan = self._plan(epoch + 1, len(x))  # while a GPU is still at work on this one
             kept = tape.read()
@@ -116,6 +126,7 @@ class Learner:
                     f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
                     f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})"
                 )
+            self.epoch = epoch + 1
             report(
                 {
                     "event": "epoch",
@@ -126,9 +137,9 @@ class Learner:
                     **weighting.report(names, kept),
                 }
             )
-        self.method.end_task(self, task)
+        method.end_task(self, task)
         self.met |= set(task.classes)
-        self.tasks += 1
+        self.tasks, self.epoch = self.tasks + 1, 0
 
     def _plan(self, epoch: int, samples: int) -> Plan:
         return plan_epoch(
@@ -137,30 +148,70 @@ class Learner:
             epoch,
             samples=samples,
             batch=self.batch,
-            pools=self.method.weighting.pools(self.method.draws),
+            pools=self.method.weighting.pools(self.method.draws) + ("all",) * self.method.references,
             capacity=self.capacity,
             presented=self.memory.presented,
+            slot_rule=self.method.slot_rule,
             pad=self.pixels.pad,
             flip=self.pixels.flip,
             device=self.device,
         )
 
+    def state(self) -> dict[str, Tensor]:
+        """All it has learned, between two epochs (`report` is called there) or two tasks; `restore` goes on from it."""
+        method, memory = self.method, self.memory
+        parts = {
+            "network": self.net.state(),
+            "method": method.state(),
+            "weighting": method.weighting.state(),
+            "sgd": self.sgd.state(),
+            "memory": {} if memory is None else memory.state(),
+            "learner": {
+                "progress": torch.tensor([self.tasks, self.epoch, memory.presented if memory else 0]),
+                "met": torch.tensor(sorted(self.met), dtype=torch.long),
+            },
+        }
+        return joined(parts)
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Be where a learner made with the same settings was. The next `update` takes the task it was in the middle of."""
+        state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
+        self.net.rest().load_state_dict(part(state, "network"))
+        self.tasks, self.epoch, presented = state["learner.progress"].tolist()
+        self.met = set(state["learner.met"].tolist())
+        if memory := part(state, "memory"):
+            self.memory = Memory(self.capacity, memory["x"])
+            self.memory.restore(memory)
+            self.memory.presented = presented
+        self.sgd.restore(part(state, "sgd"))
+        self.method.restore(part(state, "method"))
+        self.method.weighting.restore(part(state, "weighting"))
+        self._resumed = part(state, "method") if self.epoch else None
+
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The network's answer to images as stored, [N, classes]."""
+        return self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """What the network's last linear layer reads of images as stored, [N, d]."""
+        return self._asked(self.net.features, x)
+
+    def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         self.net.module.eval()
-        network = self.net.at(self.net.theta)
-        answers = [network(self.pixels(part.to(self.device)))[0] for part in x.split(EVALUATION_BATCH)]
+        answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
         self.net.rest()
         return torch.cat(answers)
 
     def predict(self, x: Tensor) -> Tensor:
         """The most likely class of each image."""
-        return self.logits(x).argmax(dim=1)
+        return self.method.predict(self, x).argmax(dim=1)
 
     def evaluate(self, stream: Stream) -> Accuracies:
         """Accuracy on the test images of every task of a stream, learned or not."""
-        rows = [accuracy(self.logits(task.test[0]), task.test[1].to(self.device), task.classes) for task in stream]
+        score = lambda task: self.method.predict(self, task.test[0])
+        rows = [accuracy(score(task), task.test[1].to(self.device), task.classes) for task in stream]
         return Accuracies(*torch.tensor(rows).T.tolist())
 
     @torch.no_grad()

@@ -130,6 +130,19 @@ class MainNet:
         one = lambda theta, *sample: loss(self.at(theta, virtual=True), *(tensor[None] for tensor in sample))
         return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
 
+    def features(self, x: Tensor) -> Tensor:
+        """What the network's last linear layer reads, [B, d]."""
+        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
+        if not linear:
+            raise BadInput("the network has no linear layer, whose input would be its features")
+        read: list[Tensor] = []
+        hook = linear[-1].register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0]))
+        try:
+            self.at(self.theta)(x)
+        finally:
+            hook.remove()
+        return read[-1].to(self.theta.dtype)
+
     def rest(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
         self._bind(self._resting)

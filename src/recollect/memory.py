@@ -11,12 +11,13 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from recollect.state import Stateful
 from recollect.terms import Batch
 
 EMPTY = -100  # torch's ignore_index
 
 
-class Memory:
+class Memory(Stateful):
     """M un-augmented inputs, their labels and, where a method asks for them, the logits they had when they came."""
 
     def __init__(self, capacity: int, like: Tensor, classes: int = 0, dtype: torch.dtype = torch.float32):
@@ -29,6 +30,15 @@ class Memory:
 
     def __len__(self) -> int:
         return min(self.presented, self.capacity)
+
+    def held(self) -> tuple[Tensor, Tensor]:
+        """All samples it holds, in the order of its rows."""
+        return self.x[: len(self)], self.y[: len(self)]
+
+    def fill(self, x: Tensor, y: Tensor) -> None:
+        """These samples instead of what it held."""
+        self.presented = len(x)
+        self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
 
     def draw(self, rows: Tensor, size: int) -> list[Batch]:
         """Batches of `size` samples as they are stored."""

@@ -22,8 +22,11 @@ class Row(NamedTuple):
 
     order: Tensor  # [B] rows of the training set
     draws: Tensor | None  # [D * B] rows of the memory
-    slots: Tensor | None  # [B] rows of the memory to write; M, the spare row, for the rejected
+    slots: Tensor | None  # [B, …] what the method's slot rule drew: for a reservoir, the rows of the memory to write
     views: Tensor | None  # [(1 + D) * B, 3]
+
+
+SlotRule = Callable[[np.random.Generator, int, int, int, int], np.ndarray]
 
 
 Plan = list[Row]
@@ -43,6 +46,7 @@ def plan_epoch(
     pools: Sequence[str] = (),
     capacity: int = 0,
     presented: int = 0,
+    slot_rule: SlotRule | None = None,
     pad: int = 0,
     flip: bool = False,
     device: str | torch.device = "cpu",
@@ -55,7 +59,8 @@ def plan_epoch(
     )
     # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
     order = np.resize(streams[0].permutation(samples), (steps, batch))
-    before = presented + batch * np.arange(steps)  # samples offered to the memory before each step
+    # Samples offered to the memory before each step; without a slot rule it stays as it is.
+    before = presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int))
     views = None
     if pad or flip:
         shape = (steps, (1 + len(pools)) * batch)
@@ -68,7 +73,7 @@ def plan_epoch(
             axis=-1,
         )
     draws = draw(streams[2], np.minimum(before, capacity), pools, batch) if pools else None
-    slots = reservoir(streams[3], presented, capacity, steps, batch) if capacity else None
+    slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
     return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
 
 
@@ -121,3 +126,9 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
     kept = np.zeros(steps * batch, dtype=bool)
     kept[steps * batch - 1 - last] = True
     return np.where(kept.reshape(steps, batch), row, capacity)
+
+
+def chances(rng: np.random.Generator, presented: int, capacity: int, steps: int, batch: int) -> np.ndarray:
+    """For a rule that looks at the samples: [S, B, 3], the free row while there is one (then `capacity`) and two lots in [0, 1)."""
+    free = np.minimum(presented + np.arange(steps * batch), capacity).reshape(steps, batch, 1)
+    return np.concatenate([free, rng.random((steps, batch, 2))], axis=2)

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from recollect.errors import BadInput
+from recollect.state import Stateful
 
 
 class Batch(NamedTuple):
@@ -72,7 +73,7 @@ def weighed(losses: Tensor, weights: Tensor) -> Tensor:
     return (weights * losses).sum() / len(losses)
 
 
-class Weighting:
+class Weighting(Stateful):
     """How much each term of each row counts. Subclasses say more than the fixed weights given here."""
 
     def pools(self, draws: int) -> tuple[str, ...]:
@@ -134,9 +135,7 @@ def preset(weights: Sequence[float], method) -> Tensor:
     weights = tuple(weights) or (1.0,) * len(names)
     given = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != len(names):
-        raise BadInput(
-            f"weights {given}: there are {len(names)} loss terms ({', '.join(names)}); give one weight for each"
-        )
+        raise BadInput(f"weights {given}: give one for each of the {len(names)} loss terms ({', '.join(names)})")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         raise BadInput(f"weights {given} must be numbers from 0 up")
     return torch.tensor(weights, dtype=torch.float64)

@@ -1,11 +1,15 @@
 """One file a method; `METHODS` names them all."""
 
+from recollect.methods.agem import AGEM
 from recollect.methods.base import Method
 from recollect.methods.der import DER
 from recollect.methods.derpp import DERpp
 from recollect.methods.er import ER
 from recollect.methods.er_ace import ERACE
 from recollect.methods.finetune import FineTune
+from recollect.methods.gem import GEM
+from recollect.methods.gss import GSS
+from recollect.methods.icarl import ICaRL
 from recollect.methods.joint import Joint
 from recollect.methods.lwf import LwF
 from recollect.methods.oewc import OEWC
@@ -17,6 +21,10 @@ METHODS: dict[str, type[Method]] = {
     "oewc": OEWC,
     "si": SI,
     "lwf": LwF,
+    "gem": GEM,
+    "agem": AGEM,
+    "icarl": ICaRL,
+    "gss": GSS,
     "er": ER,
     "er-ace": ERACE,
     "der": DER,

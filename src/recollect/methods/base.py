@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from torch import Tensor
 
 from recollect.errors import BadInput
+from recollect.plan import reservoir
+from recollect.state import Stateful
+from recollect.streams import Task
 from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy
 
-if TYPE_CHECKING:
-    from recollect.streams import Task
 
-
-class Method:
+class Method(Stateful):
     """Fine-tuning: L = CE(new). Everything a method may do differently is here, with what happens if it does not.
 
-    `names` name the loss terms, new samples' first; `draws` is the number of memory batches a step;
-    `records` says that the memory keeps logits; `merges` that all tasks are learned as one. `weighting` says how much
-    each term of each row counts.
+    `names` name the loss terms, new samples' first; `draws` is the number of memory batches they are computed on, and
+    `references` that of further ones, for `direction` and `remember`. `remembers`: it has a memory, written in training by
+    `slot_rule`, with logits if it `records`. `merges`: all tasks are learned as one. `captures`: its step never waits for
+    a value. `weighting` says how much each term of each row counts.
     """
 
     names: tuple[str, ...] = ("new",)
-    draws: int = 0
-    records: bool = False
-    merges: bool = False
+    draws = references = 0
+    remembers = records = merges = False
+    slot_rule = staticmethod(reservoir)
+    captures = True
 
     def __init__(self, weighting: Weighting | None = None):
         self.weighting = weighting or Fixed()
@@ -46,7 +46,7 @@ class Method:
         """What to keep of this step."""
 
     # Between tasks ------------------------------------------------------------------------------------------------
-    def training_set(self, task: Task) -> tuple[Tensor, Tensor]:
+    def training_set(self, learner, task: Task) -> tuple[Tensor, Tensor]:
         """What to train on: images and labels."""
         return task.train
 
@@ -54,15 +54,18 @@ class Method:
 
     def end_task(self, learner, task: Task) -> None: ...
 
+    def predict(self, learner, x: Tensor) -> Tensor:
+        """A score a class for images as stored, [N, C]."""
+        return learner.logits(x)
+
     # Put together -------------------------------------------------------------------------------------------------
     def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *replay = seen_by(net, new, *replay)
         terms = self.learn(new) + self.rehearse(*replay)
         if len(terms) != len(self.names):
-            raise BadInput(
-                f"{type(self).__name__} has {len(terms)} loss terms and names {len(self.names)} of them ({', '.join(self.names)})"
-            )
+            own, names = type(self).__name__, ", ".join(self.names)
+            raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
         return Terms(terms)
 
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:

@@ -15,6 +15,7 @@ class ER(Method):
 
     names = ("new", "memory")
     draws = 1
+    remembers = True
 
     def rehearse(self, memory: Batch) -> list[Term]:
         return [cross_entropy(memory)]

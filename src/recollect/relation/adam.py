@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from recollect.state import Stateful
 
-class Adam:
+
+class Adam(Stateful):
     """Adam (Kingma and Ba, 2015) with L2 weight decay in the gradient. Ours, because making torch's imports its compiler, 1.6 s."""
 
     def __init__(

@@ -19,6 +19,7 @@ from recollect.relation.adam import Adam
 from recollect.relation.bilevel import HYPERGRADIENTS
 from recollect.relation.net import RelationReplayNet
 from recollect.seeding import seeded
+from recollect.state import joined, part
 from recollect.terms import Terms, Weighting, preset, weighed
 
 ORDERS = ("printed", "fresh")
@@ -46,7 +47,7 @@ class Phased(Weighting):
         preset(self.weights, method)
         if not method.draws:
             raise BadInput(
-                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} remembers none"
+                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} rehearses none"
             )
 
     def begin(self, method, net, seed: int) -> None:
@@ -117,7 +118,11 @@ class Relational(Phased):
         return seeing.task(self.weigh, learner, old, new)
 
     def state(self) -> dict[str, Tensor]:
-        return {f"rrn.{name}": tensor for name, tensor in self.rrn.state().items()}
+        return joined({"rrn": self.rrn.state(), "adam": self.adam.state()})
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.rrn.rest().load_state_dict(part(state, "rrn"))
+        self.adam.restore(part(state, "adam"))
 
 
 @dataclass(eq=False)

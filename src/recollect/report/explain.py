@@ -313,7 +313,8 @@ def net(folder: Path) -> RelationReplayNet:
     """The Relation Replay Net as the run left it."""
     file = Path(folder) / "weighting.safetensors"
     with _blaming(file):
-        state = {name.removeprefix("rrn."): tensor.float() for name, tensor in load_file(file).items()}
+        kept = load_file(file).items()
+        state = {name.removeprefix("rrn."): tensor.float() for name, tensor in kept if name.startswith("rrn.")}
         hidden, terms = state["losses.weight"].shape
         found = RelationReplayNet(terms, hidden)
         found.load_state_dict(state)

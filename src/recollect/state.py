@@ -1,0 +1,24 @@
+"""What is to be found again after an interruption: the tensors an object holds, by name."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+class Stateful:
+    """Its state is its tensor attributes."""
+
+    def state(self) -> dict[str, Tensor]:
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        vars(self).update(state)
+
+
+def part(state: dict[str, Tensor], of: str) -> dict[str, Tensor]:
+    """Of a state with names like `memory.x`, those of one part, as it calls them."""
+    return {name.removeprefix(f"{of}."): tensor for name, tensor in state.items() if name.startswith(f"{of}.")}
+
+
+def joined(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {f"{of}.{name}": tensor for of, tensors in parts.items() for name, tensor in tensors.items()}

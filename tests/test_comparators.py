@@ -1,0 +1,253 @@
+"""GEM, A-GEM, iCaRL and GSS against hand transcriptions, in float64."""
+
+import itertools
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from conftest import toy
+from torch import nn
+from torch.nn import functional as F
+
+from recollect import AGEM, GEM, GSS, BadInput, Batch, ICaRL, Learner
+from recollect.methods import agem, gem, gss, icarl
+from recollect.networks import CNN, MLP
+from recollect.plan import chances
+
+
+def learner_of(method, network, stream, **settings) -> Learner:
+    settings = dict(epochs=2, batch=4, lr=0.05, memory=8) | settings
+    return Learner(method, network, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
+
+
+def loss_at(learner, theta, x, y) -> torch.Tensor:
+    return F.cross_entropy(learner.net.at(theta)(learner.pixels(x))[0], y)
+
+
+# GEM and A-GEM -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("constraints", range(1, 10))
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_gems_projection_meets_the_conditions_of_kuhn_and_tucker(constraints, margin):
+    random = torch.Generator().manual_seed(constraints)
+    for _ in range(20):
+        G = torch.randn(constraints, 12, generator=random, dtype=torch.float64)
+        g = torch.randn(12, generator=random, dtype=torch.float64)
+        v = gem.dual(G @ G.T, G @ g, margin)
+        slope = G @ G.T @ v + G @ g  # of the dual problem; for margin 0 it is G g̃, which must not be negative
+        assert (v >= margin - 1e-9).all() and (slope >= -1e-4).all() and ((v - margin) * slope).abs().max() < 1e-4
+        projected = gem.project(g, G, margin)
+        if (G @ g >= 0).all():
+            assert torch.equal(projected, g)
+        else:
+            assert torch.allclose(projected, g + G.T @ v, rtol=0, atol=1e-12)
+            assert (G @ projected >= -1e-4).all(), "no past task's loss rises"
+
+
+def test_gems_projection_does_not_depend_on_the_gradients_size():
+    random = torch.Generator().manual_seed(0)
+    G, g = (torch.randn(*shape, generator=random, dtype=torch.float64) for shape in ((3, 12), (12,)))
+    for size in (1e-6, 1e6):
+        assert torch.allclose(
+            gem.project(size * g, size * G, 0.0) / size, gem.project(g, G, 0.0), rtol=1e-9, atol=1e-12
+        )
+
+
+def test_gem_takes_the_gradient_of_each_past_tasks_whole_memory():
+    stream = toy(tasks=3)
+    learner = learner_of(GEM(margin=0.0), MLP(stream.shape, 6), stream)
+    for task in stream.tasks[:2]:
+        learner.update(task)
+    learner.method.begin_task(learner, stream.tasks[2])
+    (x0, y0), (x1, y1) = learner.method.episodes(learner)
+    assert set(y0.tolist()) <= {0, 1} and set(y1.tolist()) <= {2, 3} and len(x0) == len(x1) == 4
+    theta = learner.net.theta
+    G = torch.stack([torch.autograd.grad(loss_at(learner, theta, x, y), theta)[0] for x, y in ((x0, y0), (x1, y1))])
+    g = -G.sum(dim=0)  # against both
+    step = type("", (), {"net": learner.net})
+    assert torch.allclose(learner.method.direction(g, step), gem.project(g, G, 0.0), rtol=0, atol=1e-9)
+
+
+def test_gem_without_its_solver_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "quadprog", None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"pip install 'recollect\[gem\]'"):
+        GEM()
+
+
+def test_agem_leaves_an_agreeing_gradient_alone_and_projects_an_opposing_one():
+    g, agreeing = torch.tensor([1.0, 2.0]).double(), torch.tensor([1.0, 0.0]).double()
+    assert torch.equal(agem.project(g, agreeing), g)
+    assert agem.project(g, torch.tensor([-2.0, 0.0]).double()).tolist() == [0.0, 2.0]
+    assert torch.equal(agem.project(g, torch.zeros(2).double()), g), "an empty memory opposes nothing"
+
+
+def test_agems_reference_is_the_gradient_of_its_memory_batch():
+    stream = toy(tasks=2)
+    learner = learner_of(AGEM(), MLP(stream.shape, 4), stream)
+    learner.update(stream.tasks[0])
+    learner.method.begin_task(learner, stream.tasks[1])
+    x, y = (rows[:5] for rows in learner.memory.held())
+    theta = learner.net.theta
+    (r,) = torch.autograd.grad(loss_at(learner, theta, x, y), theta)
+    g = torch.randn_like(r) - r
+    step = type("", (), {"net": learner.net, "references": (Batch(learner.pixels(x), y),)})
+    expected = g - min(float(g @ r), 0) / float(r @ r) * r
+    assert torch.allclose(learner.method.direction(g, step), expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [AGEM, GEM])
+@pytest.mark.parametrize("memory", [8, 9, 10])
+def test_past_tasks_share_the_whole_memory(method, memory):
+    stream = toy(tasks=3)
+    learner = learner_of(method(), MLP(stream.shape, 6), stream, memory=memory)
+    kept = []
+    for number, task in enumerate(stream, start=1):
+        learner.update(task)
+        sizes = learner.method.sizes.tolist()
+        assert sum(sizes) == memory == len(learner.memory) and max(sizes) - min(sizes) <= 1
+        owners = [{int(c) // 2 for c in y} for _, y in learner.method.episodes(learner)]
+        assert owners == [{t} for t in range(number)]
+        kept.append(learner.method.episodes(learner)[0][0].clone())
+    assert torch.equal(kept[2], kept[0][: len(kept[2])]), "what is kept of a task is part of what was kept of it before"
+
+
+# iCaRL ---------------------------------------------------------------------------------------------------------------
+def test_herding_takes_the_best_next_sample_of_all():
+    features = torch.randn(8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    mean = features.numpy().mean(axis=0)
+    chosen: list[int] = []
+    for _ in range(3):
+        apart = lambda i: np.linalg.norm(mean - features.numpy()[[*chosen, i]].mean(axis=0))
+        chosen.append(min((i for i in range(8) if i not in chosen), key=apart))
+    assert icarl.herd(features, 3).tolist() == chosen
+    assert sorted(icarl.herd(features, 20).tolist()) == list(range(8)), "there are no more than eight"
+    worst = max(
+        itertools.combinations(range(8), 3), key=lambda s: np.linalg.norm(mean - features.numpy()[list(s)].mean(0))
+    )
+    assert set(worst) != set(chosen)
+
+
+def test_icarls_loss_is_the_binary_cross_entropy_with_distilled_targets():
+    stream = toy(tasks=3)
+    learner = learner_of(ICaRL(), CNN(stream.shape, 6), stream)
+    learner.update(stream.tasks[0])
+    x, y = (rows[:5] for rows in stream.tasks[1].train)
+    before = learner.logits(x)
+    learner.method.begin_task(learner, stream.tasks[1])
+    with torch.no_grad():
+        learner.net.theta += 1.0
+    z = torch.randn(5, 6, dtype=torch.float64)
+    (term,) = learner.method.learn(Batch(learner.pixels(x), y, z=z))
+    sigma = lambda v: 1 / (1 + math.exp(-v))
+    by_hand = []
+    for i in range(5):
+        targets = [sigma(before[i, 0]), sigma(before[i, 1]), float(y[i] == 2), float(y[i] == 3)]  # 4 and 5: not met
+        parts = [-q * math.log(sigma(v)) - (1 - q) * math.log(1 - sigma(v)) for q, v in zip(targets, z[i].tolist())]
+        by_hand.append(sum(parts) / 4)
+    assert term.loss.tolist() == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_icarl_trains_on_the_new_samples_and_the_memory_and_shares_it_among_the_classes():
+    stream = toy(tasks=2)
+    learner = learner_of(ICaRL(), CNN(stream.shape, 4), stream, memory=9)
+    learner.update(stream.tasks[0])
+    first = {c: learner.memory.held()[0][learner.memory.held()[1] == c].clone() for c in (0, 1)}
+    assert [len(rows) for rows in first.values()] == [4, 4]
+    x, y = learner.method.training_set(learner, stream.tasks[1])
+    assert len(x) == 12 + 8 and y[12:].tolist() == [0] * 4 + [1] * 4
+    learner.update(stream.tasks[1])
+    assert learner.memory.held()[1].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    for c in (0, 1):
+        assert torch.equal(learner.memory.held()[0][learner.memory.held()[1] == c], first[c][:2]), "the first it had"
+
+
+def test_icarl_predicts_the_class_whose_mean_feature_is_nearest():
+    stream = toy(tasks=2)
+    learner = learner_of(ICaRL(), CNN(stream.shape, 4), stream)
+    learner.update(stream.tasks[0])
+    network = learner.net.rest().eval()
+    unit = lambda v: v / np.linalg.norm(v)
+    feature = lambda image: unit(network.features(learner.pixels(image[None])).detach().numpy()[0])
+    x, y = learner.memory.held()
+    means = [unit(np.mean([feature(x[i]) for i in range(len(x)) if y[i] == c], axis=0)) for c in (0, 1)]
+    test = torch.cat([task.test[0] for task in stream])
+    by_hand = [min((0, 1), key=lambda c: np.linalg.norm(feature(image) - means[c])) for image in test]
+    assert learner.predict(test).tolist() == by_hand
+    assert not torch.isfinite(learner.method.predict(learner, test)[:, 2:]).any(), "classes not met are no answer"
+
+
+def test_a_network_without_a_linear_layer_has_no_features():
+    class Convolution(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = nn.Conv2d(1, 2, 8)
+
+        def forward(self, x):
+            return self.body(x).flatten(1)
+
+    stream = toy(tasks=1)
+    with pytest.raises(BadInput, match="no linear layer"):
+        learner_of(ICaRL(), Convolution(), stream).update(stream.tasks[0])
+
+
+# GSS -----------------------------------------------------------------------------------------------------------------
+def test_gss_scores_a_sample_by_its_nearest_gradient():
+    stream = toy(tasks=1)
+    learner = learner_of(GSS(), CNN(stream.shape, 2), stream)
+    learner.update(stream.tasks[0])
+    network = learner.net.rest().eval()
+    x, y = stream.tasks[0].train
+
+    def gradient(i):
+        g = torch.autograd.grad(
+            F.cross_entropy(network(learner.pixels(x[i][None])), y[i][None]), list(network.parameters())
+        )
+        return torch.cat([part.flatten() for part in g])
+
+    cosine = lambda a, b: float(a @ b / (a.norm() * b.norm()))
+    by_hand = [max(cosine(gradient(i), gradient(j)) for j in range(4, 9)) for i in range(4)]
+    batch = lambda rows: Batch(learner.pixels(x[rows]), y[rows])
+    scores = gss.similarity(gss.gradients(learner.net, batch(range(4))), gss.gradients(learner.net, batch(range(4, 9))))
+    assert scores.tolist() == pytest.approx(by_hand, abs=1e-10) and learner.net.module.training
+
+
+def test_a_gradient_of_an_empty_row_is_nobodys_neighbour():
+    new = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert gss.similarity(new, torch.tensor([[-1.0, 0.0], [0.0, 0.0]])).tolist() == [-1.0, 0.0]
+    assert gss.similarity(new, torch.zeros(2, 2)).tolist() == [0.0, 0.0]
+
+
+def test_gss_replaces_as_algorithm_2_says():
+    """Row i is met with probability Cᵢ / Σ C and gives way with probability Cᵢ / (Cᵢ + c); never for c ≥ 1."""
+    scores = torch.tensor([0.5, 0.25, 0.0, 1.25, 9.0]).double()  # four rows and the spare one
+    place = lambda c, meets, lot, free=4: int(
+        gss.places(scores, *(torch.tensor([v]).double() for v in (c, free, meets, lot)))
+    )
+    assert [place(0.2, meets, 0.0) for meets in (0.0, 0.2, 0.26, 0.37, 0.38, 0.99)] == [0, 0, 1, 1, 3, 3]
+    for row, meets in ((0, 0.1), (1, 0.3), (3, 0.9)):
+        bar = float(scores[row] / (scores[row] + 0.2))
+        assert place(0.2, meets, bar - 1e-6) == row and place(0.2, meets, bar + 1e-6) == 4
+    assert place(1.0, 0.1, 0.0) == place(1.5, 0.1, 0.0) == 4
+    assert place(1.5, 0.9, 0.9, free=2) == 2, "while there is room everything is kept"
+    both = gss.places(scores, *(torch.tensor([v, v]).double() for v in (0.2, 4.0, 0.1, 0.0)))
+    assert both.tolist() == [4, 0], "two for one row: the last arrival has it"
+
+
+def test_the_lots_are_drawn_by_the_plan():
+    drawn = chances(np.random.default_rng(0), 5, 8, 2, 3)
+    assert drawn[..., 0].tolist() == [[5, 6, 7], [8, 8, 8]]
+    assert (0 <= drawn[..., 1:]).all() and (drawn[..., 1:] < 1).all() and len(np.unique(drawn[..., 1:])) == 12
+
+
+def test_gss_keeps_the_score_of_what_it_keeps():
+    stream = toy(tasks=2, each=40)
+    learner = learner_of(GSS(), MLP(stream.shape, 4), stream)
+    learner.update(stream.tasks[0])
+    before, scores = learner.memory.x.clone(), learner.method.scores.clone()
+    assert len(learner.memory) == 8 and (learner.memory.y[:8] >= 0).all()
+    learner.update(stream.tasks[1])
+    changed = (learner.memory.x != before).flatten(1).any(dim=1)[:8]
+    assert 0 < changed.sum() and torch.equal(learner.method.scores[:8][~changed], scores[:8][~changed])
+    assert (learner.method.scores[:8][changed] < 1).all(), "what came later had a cosine below 0"
