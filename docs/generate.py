@@ -187,7 +187,7 @@ TABLES = {
     "reproduction": reproduction,
     "step-cost": step_cost,
     "relation-cost": relation_cost,
-    "gpu-step": gpu_step,
+    
 }
 
 

@@ -371,7 +371,13 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
 def test_runs_that_share_a_gpu_stop_together():
     long, wrong = Experiment.of("er", epochs=10000), Experiment.of("er", epochs=1, lr=1e30)
     with pytest.raises(RecollectError, match="finite"):
-        workers._pack([long, wrong], store.Store(), dict(device="cpu", data=None, fresh=True), 2, lambda *_: None)
+        workers._pack(
+            [long, wrong],
+            store.Store(),
+            dict(device="cpu", data=None, fresh=True, deterministic=False),
+            2,
+            lambda *_: None,
+        )
     assert not kept()
 
 

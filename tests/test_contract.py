@@ -257,6 +257,7 @@ def test_imports_point_one_way():
     layers = [
         {"errors", "version", "state"},
         {"seeding", "tape", "plan", "descent", "metrics"},
+        {"norm"},
         {"networks", "terms", "streams", "mainnet", "capture"},
         {"methods", "relation", "memory"},
         {"engine"},
@@ -264,7 +265,7 @@ def test_imports_point_one_way():
         {"experiments"},
         {"store", "studies"},
         {"runs"},
-        {"workers"},
+        {"workers", "bench"},
         {"report"},
         {"cli"},
     ]

@@ -18,7 +18,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, streams, workers
+from recollect import metrics, runs, streams, workers
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.report import tables
@@ -86,6 +86,12 @@ Data = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]
+Pack = Annotated[
+    Optional[int], typer.Option("--pack", min=1, help="Runs that share a GPU. [dim]Default: as many as fit, up to 5[/]")
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="The same bits every time on the same GPU, more slowly.")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
 
 
@@ -189,6 +195,8 @@ def run_command(
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
+    pack: Pack = None,
+    deterministic: Deterministic = False,
 ) -> None:
     """Run one method over one stream of tasks and measure what it remembers."""
     if seed is not None and seeds is not None:
@@ -207,7 +215,7 @@ def run_command(
         if placed.get(key) is not None:
             raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
     experiments = [Experiment.of(**(placed | {"seed": s} | chosen)) for s in (range(seeds) if seeds else [seed])]
-    documents = perform(experiments, Store(out_dir), device, data, fresh, quiet)
+    documents = perform(experiments, Store(out_dir), device, data, fresh, quiet, pack, deterministic)
     if as_json:
         return print_json(several(documents) if seeds else documents[0])
     if len(documents) == 1 and not quiet:
@@ -312,6 +320,8 @@ def study(
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
+    pack: Pack = None,
+    deterministic: Deterministic = False,
 ) -> None:
     """Run a grid of experiments and print its table. What is there already is not run again."""
     if name is None:
@@ -323,12 +333,40 @@ def study(
         raise unknown("study", name, STUDIES)
     rows, question = STUDIES[name][0](seeds), STUDIES[name][1]
     experiments = [experiment for row in rows.values() for experiment in row]
-    results = iter(perform(experiments, Store(out_dir), device, data, fresh, quiet))
+    results = iter(perform(experiments, Store(out_dir), device, data, fresh, quiet, pack, deterministic))
     documents = {label: [next(results) for _ in row] for label, row in rows.items()}
     if as_json:
         return print(json.dumps(record(name, documents), indent=1))
     out.print(tables.study(documents, title=f"{name}: {question}"))
     out.print("Means over the seeds with their 95 % confidence intervals, in %.", style="dim")
+
+
+@command(app.command(epilog="Examples: [bold]recollect bench[/], [bold]recollect bench er rer --json[/]"))
+def bench(
+    methods: Annotated[
+        Optional[list[str]], typer.Argument(help="Methods to time. [dim]Default: er rer der++ rder[/]")
+    ] = None,
+    device: Where = Device.auto,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """See how fast it is here: milliseconds a step, images a second, peak memory; on a GPU eager, captured, compiled and packed."""
+    from recollect import bench as timing
+
+    for method in methods or ():
+        if method not in RECIPES:
+            raise unknown("method", method, RECIPES)
+    console = Console(stderr=True, quiet=quiet)
+    document = timing.bench(
+        runs.choose(device.value),
+        methods or timing.METHODS,
+        lambda line: console.print(line, style="dim", highlight=False),
+    )
+    if as_json:
+        return print_json(document)
+    out.print(tables.bench(document))
+    for line in tables.bench_notes(document):
+        out.print(line, highlight=False)
 
 
 @command(
@@ -395,7 +433,14 @@ def assignments(words: Sequence[str]) -> dict[str, str]:
 
 
 def perform(
-    experiments: Sequence[Experiment], store: Store, device: Device, data: Path | None, fresh: bool, quiet: bool
+    experiments: Sequence[Experiment],
+    store: Store,
+    device: Device,
+    data: Path | None,
+    fresh: bool,
+    quiet: bool,
+    pack: int | None = None,
+    deterministic: bool = False,
 ) -> list[dict]:
     """All experiments' results, those that are there already read and not run."""
     store.prepare()
@@ -409,7 +454,14 @@ def perform(
                 )
                 display.report(experiment, workers.DONE)
         return workers.perform_all(
-            experiments, store, device=device.value, data=data, fresh=fresh, report=display.report
+            experiments,
+            store,
+            device=device.value,
+            data=data,
+            fresh=fresh,
+            pack=pack,
+            deterministic=deterministic,
+            report=display.report,
         )
 
 

@@ -29,7 +29,8 @@ class Learner:
     """Teach it with `update(task)`, ask it with `predict(images)`.
 
     `network` is any nn.Module from images to `classes` logits; it is trained in place and can be used as it is
-    afterwards. `pixels` says how stored images become its input (`stream.pixels`).
+    afterwards. `pixels` says how stored images become its input (`stream.pixels`). On a GPU steps are recorded and
+    replayed (`capture`), and BatchNorm's kernels are compiled, all batches sharing a pass (`compile`).
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class Learner:
         forward: str = "separate",
         precision: str = "float32",
         capture: bool = True,
+        compile: bool | None = None,
         seed: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
@@ -68,7 +70,7 @@ class Learner:
                 raise BadInput(f"{name} {value} must be greater than 0")
         self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
         self.device, self.capacity = torch.device(device), memory if method.remembers else 0
-        self.net = MainNet(network, self.device, dtype, forward, precision)
+        self.net = MainNet(network, self.device, dtype, forward, precision, compile)
         self.capture = capture and method.captures and self.device.type == "cuda"
         self.pixels = (pixels or Pixels()).to(self.device, dtype)
         self.sgd = SGD(lr, momentum, weight_decay)

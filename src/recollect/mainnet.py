@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from recollect.errors import BadInput
+from recollect.norm import Norm
 
 PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
@@ -78,18 +79,24 @@ class MainNet:
         dtype: torch.dtype = torch.float32,
         forward: str = "separate",
         precision: str = "float32",
+        fuse: bool | None = None,
     ):
         device = torch.device(device)
+        fuse = device.type == "cuda" if fuse is None else fuse
         check_forward(forward)
         low = precision == "bfloat16"
         self.autocast = (
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
         )
         self.module = module.to(device, dtype)
-        # A network whose answer to a row depends on that row alone says so: separate batches may then share one pass.
-        together = forward == "joint" or getattr(module, "rowwise", False)
-        self.forward = self._joint if together else self._separate
         modules = list(module.modules())
+        self._norms = [m for m in modules if isinstance(m, Norm)]
+        # A network whose answer to a row depends, but for Norm layers, on that row alone says so: batches may share a pass.
+        rowwise = getattr(module, "rowwise", False)
+        together = forward == "joint" or rowwise and not self._norms
+        self.forward = self._joint if together else self._grouped if rowwise and fuse else self._separate
+        for norm in self._norms:
+            norm.fuse = fuse and device.type == "cuda"
         trainable = [
             (m._parameters, name)
             for m in modules
@@ -107,8 +114,13 @@ class MainNet:
         self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
-        dtypes = dict.fromkeys(home[name].dtype for home, name in buffers)
-        self._buffers = [Slots([p for p in buffers if p[0][p[1]].dtype == d], device, d) for d in dtypes]
+        kinds: dict[tuple, list] = {}  # the Norm layers' statistics and counters lie apart: they move together
+        owned = {id(norm._buffers) for norm in self._norms}
+        for home, name in buffers:
+            kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
+        slots = {kind: Slots(places, device, kind[1]) for kind, places in kinds.items()}
+        self._buffers = list(slots.values())
+        self._moving = [slots[kind].vector for kind in slots if kind[0]]  # [statistics, counters]
         self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
         self._bind_buffers(live=True)
         self.rest()
@@ -168,6 +180,32 @@ class MainNet:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
         with self.autocast:
             return [self.module(x).to(self.theta.dtype) for x in batches]
+
+    def _grouped(self, *batches: Tensor) -> Sequence[Tensor]:
+        """The same in one pass: the Norm layers tell the batches apart."""
+        if len({len(x) for x in batches}) > 1:
+            return self._separate(*batches)
+        for norm in self._norms:
+            norm.groups = len(batches)
+        try:
+            answers = self._joint(*batches)
+        finally:
+            for norm in self._norms:
+                norm.groups = None
+        if self.module.training and self._live:
+            self._move(len(batches))
+        for norm in self._norms:
+            norm.seen = None
+        return answers
+
+    @torch.no_grad()
+    def _move(self, batches: int) -> None:
+        """Running statistics after one batch after the other, all layers at once."""
+        statistics, counters = self._moving
+        seen = torch.cat([tensor for norm in self._norms for tensor in norm.seen], dim=2)  # [batches, 1, all]
+        for each in seen[:, 0]:
+            statistics.lerp_(each, self._norms[0].momentum)
+        counters += batches
 
     def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """One pass over all batches, which then share their statistics."""

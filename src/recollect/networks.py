@@ -1,20 +1,23 @@
-"""The built-in backbones: images in, logits out. Any nn.Module that does that is welcome instead."""
+"""The built-in backbones: images in, logits out. Any nn.Module that does that is welcome instead.
+
+`rowwise` says that, but for `Norm` layers, a network's answer to a row depends on that row alone.
+"""
 
 from __future__ import annotations
 
 import math
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from recollect.errors import unknown
+from recollect.norm import Norm
 from recollect.seeding import seeded
 
 
 class MLP(nn.Module):
     """Two linear layers: pixels – 100 – classes."""
 
-    rowwise = True  # no BatchNorm: a row's answer depends on that row alone
+    rowwise = True
 
     def __init__(self, shape: tuple[int, int, int], classes: int, hidden: int = 100):
         super().__init__()
@@ -31,11 +34,13 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     """Two 3×3 convolutions (32 and 64 channels), each with BatchNorm and 2×2 pooling, then an average over quarters of the image."""
 
+    rowwise = True
+
     def __init__(self, shape: tuple[int, int, int], classes: int):
         super().__init__()
         block = lambda i, o: (
             nn.Conv2d(i, o, 3, padding=1, bias=False),
-            nn.BatchNorm2d(o),
+            Norm(o),
             nn.ReLU(),
             nn.MaxPool2d(2, ceil_mode=True),
         )
@@ -55,26 +60,26 @@ class Block(nn.Module):
     def __init__(self, channels: int, width: int, stride: int):
         super().__init__()
         self.conv1 = nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(width)
+        self.bn1 = Norm(width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.bn2 = Norm(width)
         self.shortcut = nn.Sequential()
         if stride > 1 or channels != width:
-            self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), nn.BatchNorm2d(width))
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, width, 1, stride, bias=False), Norm(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(out)) + self.shortcut(x))
+        out = self.bn1(self.conv1(x), relu=True)
+        return self.bn2(self.conv2(out), residual=self.shortcut(x), relu=True)
 
 
 class ResNet18(nn.Module):
     """ResNet-18 with the CIFAR stem: 3×3, stride 1, no max-pool; 11,173,962 parameters at 10 classes."""
 
+    rowwise = True
+
     def __init__(self, shape: tuple[int, int, int], classes: int, width: int = 64):
         super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(shape[0], width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()
-        )
+        self.stem = nn.Sequential(nn.Conv2d(shape[0], width, 3, padding=1, bias=False), Norm(width), nn.ReLU())
         blocks, channels = [], width
         for stage in range(4):
             for stride in (1 if stage == 0 else 2, 1):
@@ -84,7 +89,8 @@ class ResNet18(nn.Module):
         self.head = nn.Linear(channels, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.blocks(self.stem(x)).mean(dim=(2, 3))
+        convolution, norm, _ = self.stem
+        return self.blocks(norm(convolution(x), relu=True)).mean(dim=(2, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.features(x))

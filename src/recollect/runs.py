@@ -66,18 +66,25 @@ def perform(
     data: Path | None = None,
     report: Report | None = None,
     fresh: bool = False,
+    deterministic: bool = False,
 ) -> dict:
     """The experiment's result: read if the store has it, else run and stored."""
     if not fresh and (result := store.result(experiment)) is not None:
         return result
-    return finish(performing(experiment, store, choose(device), data, report))
+    return finish(performing(experiment, store, choose(device), data, report, deterministic))
 
 
-def performing(experiment: Experiment, store: Store, device: str, data: Path | None, report: Report | None) -> Steps:
+def performing(
+    experiment: Experiment,
+    store: Store,
+    device: str,
+    data: Path | None,
+    report: Report | None,
+    deterministic: bool = False,
+) -> Steps:
     """The run, a step at a time, written to the store as it goes."""
-    run = Run(
-        experiment, load(experiment, data), device
-    )  # what is wrong with the data shows before anything is written
+    stream = load(experiment, data)  # what is wrong with the data shows before anything is written
+    run = Run(experiment, stream, device, deterministic=deterministic)
     with store.recording(experiment) as recording:
 
         def record(line: dict) -> None:
@@ -117,10 +124,18 @@ def fit(
 class Run:
     """An experiment made ready to learn its stream and measure."""
 
-    def __init__(self, experiment: Experiment, stream: Stream, device: str, network: nn.Module | None = None):
+    def __init__(
+        self,
+        experiment: Experiment,
+        stream: Stream,
+        device: str,
+        network: nn.Module | None = None,
+        deterministic: bool = False,
+    ):
         if device == "cpu" and experiment.precision != "float32":
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
         self.experiment, self.stream, self.device = experiment, resident(stream, device), device
+        self.deterministic = deterministic
         if network is None:
             name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
             network = networks.build(name, stream.shape, stream.classes, experiment.seed)
@@ -136,7 +151,7 @@ class Run:
     def steps(self, report: Report, keep: Callable[[str, dict], None]) -> Steps:
         """The run, a step at a time; its value at the end is the result document."""
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
-        with arithmetic(learner, self.experiment.precision):
+        with arithmetic(learner, self.experiment.precision, self.deterministic):
             untrained, rows = learner.evaluate(self.stream), []
             tasks = [self.stream.merged()] if method.merges else self.stream.tasks
             for number, task in enumerate(tasks):
@@ -157,7 +172,7 @@ class Run:
                 "seconds": round(time.perf_counter() - start, 3),
                 "classes": list(self.stream.names),
                 "network": self.network,
-                "provenance": provenance(self.device),
+                "provenance": provenance(self.device) | {"deterministic": self.deterministic},
             }
 
 
@@ -171,17 +186,20 @@ def resident(stream: Stream, device: str) -> Stream:
 
 
 @contextlib.contextmanager
-def arithmetic(learner: Learner, precision: str) -> Iterator[None]:
+def arithmetic(learner: Learner, precision: str, deterministic: bool = False) -> Iterator[None]:
     """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
-    On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord."""
+    On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord. There cuDNN tries its algorithms and
+    takes the fastest, which may be another the next time; `deterministic` takes one that always gives the same bits."""
     if learner.device.type == "cuda":
         flags = [
             (torch.backends.cuda.matmul, "allow_tf32"),
             (torch.backends.cudnn, "allow_tf32"),
             (torch.backends.cudnn, "benchmark"),
+            (torch.backends.cudnn, "deterministic"),
         ]
         before = [getattr(*flag) for flag in flags]
-        for flag, value in zip(flags, (precision != "float32", precision != "float32", True)):
+        low = precision != "float32"
+        for flag, value in zip(flags, (low, low, not deterministic, deterministic)):
             setattr(*flag, value)
         try:
             yield

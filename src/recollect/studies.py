@@ -11,6 +11,19 @@ Rows = Mapping[str, list[Experiment]]  # a table's row label: its experiments, o
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
 
 
+LITERATURE = (  # bounds outside; regularisers, constraints, selections, rehearsal, relations
+    *("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss"),
+    *("er", "rer", "er-ace", "rer-ace", "der++", "rder", "joint"),
+)
+
+
+def all_methods(seeds: int = 10, stream: str = "digits", **settings) -> Rows:
+    """Every method of the literature beside the relational ones, each with its own defaults."""
+    return {
+        method: [Experiment.of(method, stream, seed=seed, **settings) for seed in range(seeds)] for method in LITERATURE
+    }
+
+
 def relation(
     seeds: int = 10, network: str = "mlp", memories: tuple[int, ...] = (20, 50, 100), epochs: int = 10
 ) -> Rows:
@@ -63,6 +76,7 @@ def similarity(stream: str, seeds: int = 10, methods: tuple[str, ...] = ("er", "
 
 
 STUDIES: dict[str, tuple[Callable[[int], Rows], str]] = {
+    "digits": (lambda seeds: all_methods(seeds), "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
     "relation-digits": (
         lambda seeds: relation(seeds),
         "relational methods on Split-Digits, MLP, memory 20, 50 and 100",

@@ -34,12 +34,16 @@ def perform_all(
     device: str = "auto",
     data: Path | None = None,
     fresh: bool = False,
-    pack: int = 5,
+    pack: int | None = None,
+    deterministic: bool = False,
     report: Report = lambda experiment, record: None,
 ) -> list[dict]:
-    """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU."""
+    """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU,
+    as many as its memory takes, up to 5, unless given."""
     todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
-    settings = dict(device=runs.choose(device), data=data, fresh=True)
+    settings = dict(device=runs.choose(device), data=data, fresh=True, deterministic=deterministic)
+    if settings["device"] == "cuda":
+        pack = fitting(todo) if pack is None else pack
     workers = min(len(todo), cores()) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
     if workers > 1:
         for experiment in {e.stream: e for e in todo if e.stream != "digits"}.values():
@@ -57,6 +61,17 @@ def perform_all(
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
             report(experiment, DONE)
     return [store.result(experiment) for experiment in experiments]
+
+
+MOST = 5  # runs on one GPU; more gain little
+NEED = {"mlp": 0.2, "cnn": 0.5}  # GiB a run; of a larger network's, generously: benchmarks/results has the figures
+LARGE = 4.0
+
+
+def fitting(todo: Sequence[Experiment]) -> int:
+    """How many of these runs the GPU's free memory takes."""
+    free, _ = torch.cuda.mem_get_info()
+    return max(1, min(MOST, int(free / 2**30 / max((NEED.get(e.network, LARGE) for e in todo), default=LARGE))))
 
 
 def cores() -> int:
@@ -113,7 +128,9 @@ def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, r
                 active.append(
                     (
                         experiment,
-                        runs.performing(experiment, store, settings["device"], settings["data"], tell),
+                        runs.performing(
+                            experiment, store, settings["device"], settings["data"], tell, settings["deterministic"]
+                        ),
                         _stream(),
                     )
                 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich import box
 from rich.table import Table
@@ -90,3 +90,31 @@ def study(rows: Mapping[str, Sequence[dict]], title: str | None = None) -> Table
             label, str(count), *(cell(interval(spread[setting][metric]), count, 1) for setting, metric in shown)
         )
     return table
+
+
+def bench(document: dict) -> Table:
+    """A row a method and way of taking a step."""
+    shapes = document["shapes"]
+    title = f"One step on {document['device']}: {shapes['network']}, batch {shapes['batch']}, torch {document['torch']}"
+    columns = "method", "step", "ms a step and run", "new images/s", "peak MiB a run", "s to the first replay"
+    table = plain(*columns, title=title, numbers=True)
+    shown = lambda value: "–" if value is None else f"{value:g}"
+    for row in document["rows"]:
+        ms, others = row["milliseconds"], ("images_a_second", "peak_mib", "start_seconds")
+        table.add_row(row["method"], row["way"], f"{ms:.2f}", *(shown(row[key]) for key in others))
+    return table
+
+
+def bench_notes(document: dict) -> Iterator[str]:
+    """What the table leads to, a line each."""
+    for pair, ratio in document["relational_overhead"].items():
+        yield f"relational overhead, {pair}: {ratio['alone']:.2f} alone, {ratio['together']:.2f} together"
+    if size := document.get("memory_size"):
+        yield f"a DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}"
+    if peak := document.get("update_peak_mib"):
+        yield f"peak memory of an RRN update over double backward: {peak['ratio']:.2f} ({peak['forward']:g} and {peak['double-backward']:g} MiB)"
+    if rate := document.get("throughput"):
+        yield (
+            f"a DER++ step reaches {rate['step_tflops']:g} of the {rate['matrix_tflops']:g} TFLOP/s a large matrix product "
+            f"reaches here: {rate['fraction']:.1%}"
+        )

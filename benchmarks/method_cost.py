@@ -1,0 +1,89 @@
+"""Seconds an epoch of every method on the CPU, relative to fine-tuning, and beside avalanche-lib where it has the method.
+
+    python benchmarks/method_cost.py [--peer PYTHON SCRIPT] [--json FILE]
+
+Split-Digits, MLP 64-100-10, batch 10 (+ 10), memory 100, 5 epochs a task, one thread. Every method is timed once a round, in turn;
+the figures are medians over the rounds, processor time as the peer's own. PYTHON is an interpreter with avalanche-lib, SCRIPT a
+program that takes a method's name and prints “… X ms an iteration …” for the same setting.
+"""
+
+import argparse
+import json
+import re
+import statistics
+import subprocess
+import time
+
+import torch
+
+import recollect
+from recollect import Learner
+from recollect.experiments import RECIPES, Experiment
+from recollect.networks import build
+from recollect.studies import LITERATURE
+
+PEERS = {  # what avalanche-lib calls them
+    **{"finetune": "naive", "oewc": "ewc", "si": "si", "lwf": "lwf", "agem": "agem", "gem": "gem", "gss": "gss"},
+    **{"er": "er", "er-ace": "erace", "der++": "der"},
+}
+
+
+def seconds(name: str, stream) -> float:
+    """Processor seconds an epoch of 136 steps, what happens between tasks included."""
+    e = Experiment.of(name)
+    learner = Learner(
+        e.build(),
+        build("mlp", stream.shape, 10, seed=0),
+        classes=10,
+        pixels=stream.pixels,
+        memory=max(e.memory, 1),
+        epochs=e.epochs,
+        batch=e.batch,
+        lr=e.lr,
+    )
+    start = time.process_time()
+    for task in [stream.merged()] if learner.method.merges else stream:
+        learner.update(task)
+    return (time.process_time() - start) / e.epochs
+
+
+def peer(command: list[str], name: str) -> float:
+    said = subprocess.run([*command, PEERS[name]], capture_output=True, text=True, check=True).stdout
+    return float(re.search(r"([\d.]+) ms an iteration", said)[1]) * 136 / 1e3
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peer", nargs=2, metavar=("PYTHON", "SCRIPT"))
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    stream = recollect.load("digits")
+    names = [name for name in LITERATURE if name in RECIPES]
+    ours = {name: [] for name in names}
+    theirs = {name: [] for name in names if name in PEERS and arguments.peer}
+    for _ in range(arguments.rounds):
+        for name in names:
+            ours[name].append(seconds(name, stream))
+            if name in theirs:
+                theirs[name].append(peer(arguments.peer, name))
+    median = {name: statistics.median(values) for name, values in ours.items()}
+    rows = {
+        name: {
+            "seconds": round(median[name], 4),
+            "of_finetune": round(median[name] / median["finetune"], 2),
+            "of_peer": round(median[name] / statistics.median(theirs[name]), 2) if name in theirs else None,
+        }
+        for name in names
+    }
+    for name, row in rows.items():
+        beside = "" if row["of_peer"] is None else f", {row['of_peer']:.2f} of avalanche-lib's"
+        print(f"{name:9} {row['seconds']:.3f} s an epoch, {row['of_finetune']:.2f} of fine-tuning{beside}")
+    if arguments.json:
+        with open(arguments.json, "w") as file:
+            json.dump({"rows": rows, "rounds": arguments.rounds, "torch": torch.__version__}, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

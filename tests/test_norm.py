@@ -1,0 +1,134 @@
+"""Several batches in one pass, each with BatchNorm statistics of its own: the same numbers as a pass a batch."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from conftest import toy
+from torch import nn
+from torch.nn import functional as F
+
+from recollect import norm
+from recollect.bench import bench
+from recollect.experiments import RECIPES, defaults
+from recollect.learner import Learner
+from recollect.mainnet import MainNet
+from recollect.networks import CNN, build
+from recollect.norm import Grouped, Norm
+
+double = dict(dtype=torch.float64)
+
+
+def inputs(residual: bool) -> tuple[torch.Tensor, ...]:
+    random = torch.Generator().manual_seed(0)
+    shapes = [(2, 5, 3), (3,), (3,)] + ([(2, 5, 3)] if residual else [])
+    return tuple(torch.randn(shape, generator=random, **double).requires_grad_() for shape in shapes)
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+def test_its_derivatives_are_right_backward_forward_and_twice(residual, relu):
+    function = lambda x, w, b, r=None: Grouped.apply(x, w, b, r, relu, 1e-5, False)[0]
+    assert torch.autograd.gradcheck(function, inputs(residual), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(function, inputs(residual))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+def test_it_is_batchnorm_of_each_batch_then_the_sum_then_relu(relu):
+    layer = Norm(3).to(**double)
+    plain = nn.BatchNorm2d(3).to(**double)
+    x, residual = (torch.randn(8, 3, 4, 4, **double) for _ in range(2))
+    layer.groups = 2
+    together = layer(x, residual=residual, relu=relu)
+    apart = torch.cat([plain(part) for part in x.split(4)]) + residual
+    assert torch.allclose(together, F.relu(apart) if relu else apart, rtol=0, atol=1e-12)
+    layer.groups = None
+    assert torch.equal(layer.eval()(x), nn.BatchNorm2d(3).to(**double).eval()(x)), "left to itself it is BatchNorm"
+
+
+def test_a_pass_over_three_batches_is_three_passes():
+    one, other = (build("resnet18", (3, 32, 32), 10, 0) for _ in range(2))
+    apart, together = MainNet(one, **double), MainNet(other, **double, fuse=True)
+    batches = [torch.randn(2, 3, 32, 32, **double) for _ in range(3)]
+    results = []
+    for net in (apart, together):
+        net.module.train()
+        z = torch.stack(list(net.at(net.theta)(*batches)))
+        (g,) = torch.autograd.grad(z.square().sum(), net.theta)
+        results.append((z.detach(), g / g.abs().max(), *net.state().values()))
+    for a, b in zip(*results):
+        assert torch.allclose(a.double(), b.double(), rtol=0, atol=1e-12)
+    assert int(one.stem[1].num_batches_tracked) == int(other.stem[1].num_batches_tracked) == 3
+
+
+def test_a_virtual_pass_leaves_the_running_statistics_alone():
+    net = MainNet(CNN((1, 8, 8), 4), **double, fuse=True)
+    net.module.train()
+    before = copy.deepcopy(net.state())
+    net.at(net.theta, virtual=True)(*torch.randn(2, 4, 1, 8, 8, **double))
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state().items())
+
+
+@pytest.mark.parametrize("name", ["finetune", "er", "rder", "agem", "icarl", "gss", "er-ace+vanilla"])
+@pytest.mark.parametrize("more", [{}, {"hypergradient": "double-backward"}])
+def test_training_is_the_same_either_way(name, more):
+    stream, thetas = toy(tasks=2, each=20), []
+    if more and name != "rder":
+        pytest.skip("it has no hypergradient")
+    for together in (False, True):
+        torch.manual_seed(0)
+        learner = Learner(
+            RECIPES[name].build(defaults(name, "digits") | more),
+            CNN(stream.shape, 4),
+            classes=4,
+            pixels=stream.pixels,
+            memory=8,
+            epochs=4,
+            batch=4,
+            lr=0.02,
+            compile=together,
+            **double,
+        )
+        for task in stream:
+            learner.update(task)
+        assert learner.net.forward.__name__ == ("_grouped" if together else "_separate")
+        thetas.append(learner.net.theta.detach())
+    assert torch.allclose(*thetas, rtol=0, atol=1e-9)
+
+
+def test_batches_of_unequal_size_take_a_pass_each():
+    net = MainNet(CNN((1, 8, 8), 4), **double, fuse=True)
+    net.module.train()
+    x = torch.randn(9, 1, 8, 8, **double)
+    z, other = net.at(net.theta)(x[:3], x[3:])
+    assert torch.allclose(z, net.at(net.theta)(x[:3])[0]) and len(other) == 6
+
+
+def test_where_torch_cannot_compile_it_says_so_once_and_goes_on(monkeypatch):
+    def broken(function, **options):
+        def fail(*given):
+            raise RuntimeError("no compiler\nand more")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    norm._.cache_clear()
+    layer = Norm(3)
+    layer.groups, layer.fuse = 2, True
+    try:
+        with pytest.warns(UserWarning, match="RuntimeError: no compiler"):
+            y = layer(torch.randn(8, 3, 4, 4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            layer(torch.randn(8, 3, 4, 4))
+    finally:
+        norm._.cache_clear()
+    assert torch.isfinite(y).all()
+
+
+def test_the_bench_has_a_figure_for_every_method_and_the_overheads():
+    document = bench("cpu", ("er", "rer"))
+    assert [row["method"] for row in document["rows"]] == ["er", "rer"]
+    assert all(row["milliseconds"] > 0 and row["images_a_second"] > 0 for row in document["rows"])
+    assert document["relational_overhead"]["rer / er"]["alone"] > 0
