@@ -1,0 +1,86 @@
+"""Does speed cost accuracy? bfloat16, captured, compiled and packed, against float32 and eager, on the same seeds.
+
+    python benchmarks/precision.py --data DIR [--method rer] [--epochs 2] [--seeds 5] [--json FILE]
+
+CIFAR-10 at the published settings but for the number of epochs. The eager runs are processes of their own, side by side.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+
+import recollect
+from recollect import Experiment, Learner
+from recollect.networks import build
+from recollect.runs import arithmetic
+from recollect.store import Store
+from recollect.workers import perform_all
+
+
+def eager(method: str, epochs: int, seed: int, data: Path) -> float:
+    """Class-IL accuracy in float32, an operation at a time."""
+    e = Experiment.of(method, "cifar10", epochs=epochs, seed=seed)
+    stream = recollect.load("cifar10", root=data).to("cuda")
+    learner = Learner(
+        e.build(),
+        build("resnet18", stream.shape, 10, seed),
+        classes=10,
+        pixels=stream.pixels,
+        memory=e.memory,
+        epochs=epochs,
+        batch=e.batch,
+        lr=e.lr,
+        seed=seed,
+        device="cuda",
+        capture=False,
+        compile=False,
+    )
+    with arithmetic(learner, "float32"):
+        for task in stream:
+            learner.update(task)
+        return statistics.fmean(learner.evaluate(stream).class_il)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--method", default="rer")
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--json")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.one is not None:
+        return print(eager(a.method, a.epochs, a.one, a.data))
+    again = [sys.executable, __file__, "--data", a.data, "--method", a.method, "--epochs", str(a.epochs), "--one"]
+    processes = [subprocess.Popen([*again, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(a.seeds)]
+    slow = [float(process.communicate()[0].split()[-1]) for process in processes]
+    experiments = [
+        Experiment.of(a.method, "cifar10", epochs=a.epochs, seed=seed, precision="bfloat16") for seed in range(a.seeds)
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        results = perform_all(experiments, Store(folder), device="cuda", data=a.data, pack=a.seeds)
+    fast = [result["class_il"]["acc"] for result in results]
+    spread = lambda values: {"mean": statistics.fmean(values), "std": statistics.stdev(values), "values": values}
+    record = {
+        "method": a.method,
+        "epochs": a.epochs,
+        "float32, eager": spread(slow),
+        "bfloat16, captured, compiled, packed": spread(fast),
+        "difference": statistics.fmean(fast) - statistics.fmean(slow),
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+    print(json.dumps(record, indent=1))
+    if a.json:
+        Path(a.json).write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
