@@ -161,21 +161,48 @@ def relation_cost() -> str:
     return "\n\n".join(parts) + f"\n\ntorch {r['torch']}, {r['threads']} threads, median of {r['rounds']} rounds."
 
 
-def gpu_step() -> str:
-    r = record("benchmarks/results/gpu_step-h200.json")
+def bench() -> str:
+    r = record("benchmarks/results/bench-h200.json")
+    of = {(x["method"], x["way"]): x for x in r["rows"]}
+    methods, ways = dict.fromkeys(m for m, _ in of), dict.fromkeys(w for _, w in of)
+    rows = [[f"`{m}`", *(f"{of[m, w]['milliseconds']:.2f}" for w in ways)] for m in methods]
+    overheads = "; ".join(
+        f"{pair} {x['alone']:.2f} alone, {x['together']:.2f} together" for pair, x in r["relational_overhead"].items()
+    )
+    size, peak, rate = r["memory_size"], r["update_peak_mib"], r["throughput"]
+    return markdown(["ms a step and run", *ways], rows) + (
+        f"\n\n{r['device']}, torch {r['torch']}; bfloat16 where not said otherwise.\n\n"
+        f"- Relational overhead: {overheads}.\n"
+        f"- A DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}.\n"
+        f"- Peak memory of an RRN update over double backward: {peak['ratio']:.2f} ({peak['forward']:.0f} and {peak['double-backward']:.0f} MiB).\n"
+        f"- A DER++ step is {rate['step_gflop']:.0f} GFLOP and reaches {rate['step_tflops']:.0f} TFLOP/s, {rate['fraction']:.0%} of the "
+        f"{rate['matrix_tflops']} a large matrix product reaches there."
+    )
+
+
+def method_cost() -> str:
+    r = record("benchmarks/results/method_cost-cpu.json")
+    shown = lambda value: "–" if value is None else f"{value:.2f}"
     rows = [
-        [
-            f"`{x['method']}`",
-            x["precision"],
-            "captured" if x["captured"] else "eager",
-            str(x["together"]),
-            f"{x['milliseconds']:.2f}",
-        ]
-        for x in r["rows"]
+        [f"`{name}`", f"{x['seconds']:.3f}", shown(x["of_finetune"]), shown(x["of_peer"])]
+        for name, x in r["rows"].items()
     ]
     return (
-        markdown(["method", "precision", "step", "runs together", "ms a step and run"], rows)
-        + f"\n\n{r['device']}, torch {r['torch']}."
+        markdown(["method", "s an epoch", "of fine-tuning", "of avalanche-lib's"], rows)
+        + f"\n\ntorch {r['torch']}, one thread, processor time, median of {r['rounds']} rounds; avalanche-lib 0.6.0."
+    )
+
+
+def all_methods() -> str:
+    document = record("results/digits.json")
+    cells = lambda s: [spread(s[setting][metric]) for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
+    return (
+        markdown(
+            ["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"],
+            [[f"`{m}`", *cells(row["summary"])] for m, row in document["rows"].items()],
+        )
+        + "\n\n"
+        + provenance(document)
     )
 
 
@@ -187,7 +214,9 @@ TABLES = {
     "reproduction": reproduction,
     "step-cost": step_cost,
     "relation-cost": relation_cost,
-    
+    "bench": bench,
+    "method-cost": method_cost,
+    "digits": all_methods,
 }
 
 
