@@ -20,7 +20,7 @@ from recollect import Experiment, Learner
 from recollect.networks import build
 from recollect.runs import arithmetic
 from recollect.store import Store
-from recollect.workers import perform_all
+from recollect.places import perform_all
 
 
 def eager(method: str, epochs: int, seed: int, data: Path) -> float:

@@ -22,13 +22,13 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from recollect import __version__, cli, store, workers
-from recollect.errors import RecollectError
+from recollect import __version__, cli, places, store
+from recollect.places import local
 from recollect.experiments import RECIPES, Experiment
 from recollect.streams import STREAMS
 
 QUICK = "--memory 20 --epochs 1"
-CORES = workers.cores()
+CORES = local.cores()
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(workers, "cores", lambda: 1)
+    monkeypatch.setattr(local, "cores", lambda: 1)
     return tmp_path
 
 
@@ -120,8 +120,8 @@ def test_quiet_prints_the_result_alone():
 def test_worker_processes_give_the_bits_of_one_process(monkeypatch):
     words = f"run er {write_own()} {QUICK} --seeds 2"
     alone = document(f"{words} --out alone")
-    monkeypatch.setattr(workers, "cores", lambda: 2)
-    monkeypatch.setattr(workers.runs, "perform", None)  # here; the workers have their own
+    monkeypatch.setattr(local, "cores", lambda: 2)
+    monkeypatch.setattr(local.runs, "perform", None)  # here; the workers have their own
     assert document(f"{words} --out spread")["summary"] == alone["summary"]
     assert kept("spread") == kept("alone")
 
@@ -210,12 +210,27 @@ def test_a_run_that_was_killed_is_run_again_from_the_start():
     assert kept() == [part.stem] and store.read_lines(part.with_suffix(""))[-1]["event"] == "task"
 
 
-def test_two_processes_do_not_run_one_experiment_at_once():
+def test_two_processes_share_the_work_and_neither_does_what_the_other_does():
+    words = f"run er {QUICK} --seeds 4 --json"
+    with started(words, stdout=subprocess.PIPE) as one, started(words, stdout=subprocess.PIPE) as other:
+        outputs = [json.loads(process.communicate(timeout=60)[0]) for process in (one, other)]
+    assert outputs[0] == outputs[1] and len(kept()) == 4, "seconds and all: the very same runs"
+
+
+def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_dies(monkeypatch):
     experiment = Experiment.of("er", memory=20, epochs=1)
-    with store.Store().recording(experiment):
-        result = call(f"run er {QUICK}")
-        assert result.exit_code == 2 and "another process" in result.stderr and result.stderr.count("\n") == 1
-        assert kept() == [f"{experiment.name}.part"]
+    monkeypatch.setattr(places, "PATIENCE", 0.05)
+    holder = os.fork()
+    if not holder:
+        with store.Store().recording(experiment):
+            time.sleep(1.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+    while not glob.glob("runs/*.part/lock"):
+        time.sleep(0.01)
+    result = call(f"run er {QUICK}")
+    os.waitpid(holder, 0)
+    assert result.exit_code == 0 and "another process is at digits-er" in result.stderr
+    assert kept() == [experiment.name]
 
 
 # --- what it refuses ---
@@ -363,29 +378,23 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
     def killed(*_):
         raise BrokenProcessPool
 
-    monkeypatch.setattr(workers, "cores", lambda: 2)
-    monkeypatch.setattr(workers.ProcessPoolExecutor, "submit", killed)
+    monkeypatch.setattr(local, "cores", lambda: 2)
+    monkeypatch.setattr(local.ProcessPoolExecutor, "submit", killed)
     assert "a worker process was killed" in answer(f"run er {QUICK} --seeds 2", code=1)
 
 
-def test_runs_that_share_a_gpu_stop_together():
-    long, wrong = Experiment.of("er", epochs=10000), Experiment.of("er", epochs=1, lr=1e30)
-    with pytest.raises(RecollectError, match="finite"):
-        workers._pack(
-            [long, wrong],
-            store.Store(),
-            dict(device="cpu", data=None, fresh=True, deterministic=False),
-            2,
-            lambda *_: None,
-        )
-    assert not kept()
+def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
+    good, wrong = Experiment.of("er", epochs=1), Experiment.of("er", epochs=1, lr=1e30)
+    outcomes = dict(local.pack_up([wrong, good], places.Job(store.Store()), lambda *_: None, pack=2))
+    assert outcomes[good] is None and "finite" in str(outcomes[wrong])
+    assert kept() == [good.name]
 
 
 def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
     def wrong(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(workers, "perform_all", wrong)
+    monkeypatch.setattr(places, "perform_all", wrong)
     assert str(call("run er").exception) == "shapes differ"
 
 

@@ -253,7 +253,7 @@ def imports(path: Path) -> set[str]:
 
 
 def test_imports_point_one_way():
-    """cli → report → workers → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
+    """cli → report → places → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
     layers = [
         {"errors", "version", "state"},
         {"seeding", "tape", "plan", "descent", "metrics"},
@@ -265,7 +265,7 @@ def test_imports_point_one_way():
         {"experiments"},
         {"store", "studies"},
         {"runs"},
-        {"workers", "bench"},
+        {"places", "bench", "published"},
         {"report"},
         {"cli"},
     ]

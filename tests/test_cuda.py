@@ -8,7 +8,7 @@ from recollect import Learner
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.networks import build
 from recollect.store import Store
-from recollect.workers import perform_all
+from recollect.places import perform_all
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 

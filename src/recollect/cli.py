@@ -18,9 +18,10 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, runs, streams, workers
+from recollect import metrics, places, runs, streams, studies
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
+from recollect.published import published
 from recollect.report import tables
 from recollect.report.progress import Display
 from recollect.store import Store
@@ -144,7 +145,7 @@ def demo(
     experiments = [
         Experiment.of(method, "digits", memory=20, epochs=10, seed=seed) for method in DEMO for seed in range(seeds)
     ]
-    documents = perform(experiments, Store(out_dir), device, None, fresh, quiet)
+    documents = perform(experiments, Store(out_dir), quiet, device=device.value, fresh=fresh)
     by_method = {method: [d for e, d in zip(experiments, documents) if e.method == method] for method in DEMO}
     if as_json:
         return print_json({method: several(runs) for method, runs in by_method.items()})
@@ -214,8 +215,18 @@ def run_command(
     for key in chosen:
         if placed.get(key) is not None:
             raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
-    experiments = [Experiment.of(**(placed | {"seed": s} | chosen)) for s in (range(seeds) if seeds else [seed])]
-    documents = perform(experiments, Store(out_dir), device, data, fresh, quiet, pack, deterministic)
+    make = lambda given: [Experiment.of(**(placed | {"seed": s} | given)) for s in (range(seeds) if seeds else [seed])]
+    experiments = advised(make, chosen, device)
+    documents = perform(
+        experiments,
+        Store(out_dir),
+        quiet,
+        device=device.value,
+        data=data,
+        fresh=fresh,
+        pack=pack,
+        deterministic=deterministic,
+    )
     if as_json:
         return print_json(several(documents) if seeds else documents[0])
     if len(documents) == 1 and not quiet:
@@ -310,35 +321,99 @@ def check_command(
         raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")
 
 
-@command(app.command(epilog="Examples: [bold]recollect study[/], [bold]recollect study similarity-digits --seeds 3[/]"))
+class Place(str, Enum):
+    local, ray, slurm = "local", "ray", "slurm"
+
+
+@command(
+    app.command(
+        epilog="Examples:\n\n"
+        "[bold]recollect study[/]  what there is\n\n"
+        "[bold]recollect study digits --seeds 3[/]  all methods on Split-Digits, in a minute or two\n\n"
+        "[bold]recollect study table1-cifar10 --only 'M = 200' --dry-run[/]  what would run\n\n"
+        "[bold]recollect study mine.toml --on slurm --place partition=gpu --jobs 8[/]  a study of your own, on a cluster\n\n"
+        "A study of your own is a TOML file: [bold]question[/], [bold]seeds[/], and one or more [bold]\\[\\[grid]][/] whose keys are "
+        'settings and whose lists are crossed, such as method = \\["er", "rer"], memory = \\[50, 100].'
+    )
+)
 def study(
-    name: Annotated[Optional[str], typer.Argument(help="A study; without one, they are listed.")] = None,
-    seeds: Annotated[int, typer.Option(help="Runs of each row of the table.", min=1)] = 10,
+    name: Annotated[
+        Optional[str], typer.Argument(metavar="NAME|FILE", help="A study or a TOML file; without one, they are listed.")
+    ] = None,
+    seeds: Annotated[
+        Optional[int], typer.Option(help="Runs of each row of the table. [dim]Default: the study's[/]", min=1)
+    ] = None,
+    only: Annotated[
+        Optional[str], typer.Option(help="Only rows with this in their label; * stands for anything.")
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study.")
+    ] = None,
+    on: Annotated[
+        Place, typer.Option("--on", help="Where to run: this machine, a Ray cluster, a Slurm cluster.")
+    ] = Place.local,
+    place: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--place", metavar="KEY=VALUE", help="An option of that place: address=… for Ray, partition=… for Slurm."
+        ),
+    ] = None,
+    jobs: Annotated[Optional[int], typer.Option(help="Runs at a time. [dim]Default: one a core[/]", min=1)] = None,
     out_dir: Out = Path("runs"),
     data: Data = None,
     device: Where = Device.auto,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and run nothing.")] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
     pack: Pack = None,
     deterministic: Deterministic = False,
 ) -> None:
-    """Run a grid of experiments and print its table. What is there already is not run again."""
+    """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
     if name is None:
-        table = tables.plain("study", "runs a seed", "question")
-        for key, (rows, question) in STUDIES.items():
-            table.add_row(key, str(len(rows(1))), question)
+        table = tables.plain("study", "rows", "seeds", "question")
+        for key, (usual, make, question) in STUDIES.items():
+            table.add_row(key, str(len(make(1, {}))), str(usual), question)
         return out.print(table)
-    if name not in STUDIES:
-        raise unknown("study", name, STUDIES)
-    rows, question = STUDIES[name][0](seeds), STUDIES[name][1]
-    experiments = [experiment for row in rows.values() for experiment in row]
-    results = iter(perform(experiments, Store(out_dir), device, data, fresh, quiet, pack, deterministic))
-    documents = {label: [next(results) for _ in row] for label, row in rows.items()}
+    given, found = assignments(settings or []), []
+
+    def make(given: dict) -> list[Experiment]:
+        found[:] = [studies.study(name, seeds, only, given)]
+        return [experiment for row in found[0].rows.values() for experiment in row]
+
+    experiments, store = advised(make, given, device), Store(out_dir)
+    (chosen,) = found
+    if dry_run:
+        return out.print(tables.plan(chosen, {e for e in experiments if store.result(e) is not None}))
+    options = assignments(place or [], "--place")
+    outcomes = perform(
+        experiments,
+        store,
+        quiet,
+        keep_going=True,
+        on=on.value,
+        options=options,
+        jobs=jobs,
+        device=device.value,
+        data=data,
+        fresh=fresh,
+        pack=pack,
+        deterministic=deterministic,
+    )
+    of = dict(zip(experiments, outcomes))
+    documents = {label: [d for e in row if isinstance(d := of[e], dict)] for label, row in chosen.rows.items()}
+    documents = {label: runs for label, runs in documents.items() if runs}
+    wrong = {e.name: str(of[e]) for e in experiments if isinstance(of[e], Exception)}
     if as_json:
-        return print(json.dumps(record(name, documents), indent=1))
-    out.print(tables.study(documents, title=f"{name}: {question}"))
-    out.print("Means over the seeds with their 95 % confidence intervals, in %.", style="dim")
+        print(json.dumps(record(chosen, documents, wrong), indent=1))
+    elif documents:
+        out.print(tables.study(chosen, documents))
+        for line in tables.study_notes(chosen, documents):
+            out.print(line, style="dim", highlight=False)
+    for run, sentence in wrong.items():
+        print(f"recollect: {run} failed: {sentence}", file=sys.stderr)
+    if wrong:
+        fail(f"{len(wrong)} of {len(experiments)} runs failed; the same command tries them again", 1)
 
 
 @command(app.command(epilog="Examples: [bold]recollect bench[/], [bold]recollect bench er rer --json[/]"))
@@ -390,8 +465,8 @@ def explain(
         out.print(f"written to {html}", highlight=False, soft_wrap=True)
 
 
-def record(name: str, documents: dict[str, list[dict]]) -> dict:
-    """A study as one small document: its settings, and every run's figures."""
+def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[str, str]) -> dict:
+    """A study as one small document: its settings, every run's figures, the published ones."""
     figures = lambda d: {
         "seed": d["experiment"]["seed"],
         "seconds": d["seconds"],
@@ -402,11 +477,13 @@ def record(name: str, documents: dict[str, list[dict]]) -> dict:
             "experiment": {**runs[0]["experiment"], "seed": None},
             "runs": [figures(d) for d in runs],
             "summary": metrics.across(runs),
+            **({"published": row} if (row := published(study.name, label)) else {}),
         }
         for label, runs in documents.items()
     }
-    first = next(iter(documents.values()))[0]
-    return {"study": name, "rows": rows, "provenance": first["provenance"]}
+    first = next(iter(documents.values()), [{"provenance": None}])[0]
+    failed = {"failed": wrong} if wrong else {}
+    return {"study": study.name, "rows": rows, "provenance": first["provenance"], **failed}
 
 
 def settings_of(experiment: Experiment) -> dict:
@@ -424,45 +501,49 @@ def shown(value) -> str:
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def assignments(words: Sequence[str]) -> dict[str, str]:
+def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
     """KEY=VALUE words as a mapping."""
     for word in words:
         if "=" not in word:
-            raise BadInput(f"--set '{word}' has no '='; write --set KEY=VALUE, for example --set lr=0.1")
+            example = {"--set": "lr=0.1", "--place": "partition=gpu"}[option]
+            raise BadInput(f"{option} '{word}' has no '='; write {option} KEY=VALUE, for example {option} {example}")
     return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
 
 
+def advised(make: Callable[[dict], list[Experiment]], given: dict, device: Device) -> list[Experiment]:
+    """The experiments, in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU."""
+    experiments = make(given)
+    low = (
+        "precision" not in given
+        and any(e.network == "resnet18" for e in experiments)
+        and runs.choose(device.value) == "cuda"
+    )
+    return make(given | {"precision": "bfloat16"}) if low else experiments
+
+
 def perform(
-    experiments: Sequence[Experiment],
-    store: Store,
-    device: Device,
-    data: Path | None,
-    fresh: bool,
-    quiet: bool,
-    pack: int | None = None,
-    deterministic: bool = False,
-) -> list[dict]:
-    """All experiments' results, those that are there already read and not run."""
+    experiments: Sequence[Experiment], store: Store, quiet: bool, keep_going: bool = False, fresh: bool = False, **more
+) -> list:
+    """All experiments' results, those that are there already read and not run. What goes wrong with one is raised at the
+    end, or stands in its place."""
     store.prepare()
     with Display(experiments, quiet) as display:
-        for experiment in experiments:
-            if not fresh and store.result(experiment) is not None:
+        there = [] if fresh else [experiment for experiment in experiments if store.result(experiment) is not None]
+        for experiment in there:
+            if len(there) <= 10:
                 display.console.print(
                     f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)",
                     soft_wrap=True,
                     highlight=False,
                 )
-                display.report(experiment, workers.DONE)
-        return workers.perform_all(
-            experiments,
-            store,
-            device=device.value,
-            data=data,
-            fresh=fresh,
-            pack=pack,
-            deterministic=deterministic,
-            report=display.report,
-        )
+            display.report(experiment, places.DONE)
+        if len(there) > 10:
+            display.console.print(f"{len(there)} of {len(experiments)} runs are there already", highlight=False)
+        outcomes = places.perform_all(experiments, store, fresh=fresh, report=display.report, **more)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception) and not keep_going:
+            raise outcome
+    return outcomes
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:

@@ -20,7 +20,7 @@ from recollect.capture import on_own_stream
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
 from recollect.learner import Learner
-from recollect.store import Store
+from recollect.store import Done, Store
 from recollect.streams import Stream
 from recollect.version import __version__
 
@@ -71,7 +71,7 @@ def perform(
     """The experiment's result: read if the store has it, else run and stored."""
     if not fresh and (result := store.result(experiment)) is not None:
         return result
-    return finish(performing(experiment, store, choose(device), data, report, deterministic))
+    return finish(performing(experiment, store, choose(device), data, report, fresh, deterministic))
 
 
 def performing(
@@ -80,20 +80,24 @@ def performing(
     device: str,
     data: Path | None,
     report: Report | None,
+    fresh: bool = True,
     deterministic: bool = False,
 ) -> Steps:
     """The run, a step at a time, written to the store as it goes."""
     stream = load(experiment, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
-    with store.recording(experiment) as recording:
+    try:
+        with store.recording(experiment, fresh) as recording:
 
-        def record(line: dict) -> None:
-            recording.line(line)
-            if report:
-                report(line)
+            def record(line: dict) -> None:
+                recording.line(line)
+                if report:
+                    report(line)
 
-        result = yield from run.steps(record, recording.tensors)
-        recording.result(result)
+            result = yield from run.steps(record, recording.tensors)
+            recording.result(result)
+    except Done:  # by another process, in the meantime
+        result = store.result(experiment)
     return result
 
 

@@ -26,6 +26,14 @@ except ImportError:  # Windows: two processes on one run are then not told apart
     fcntl = None
 
 
+class Busy(BadInput):
+    """Another process is at this run."""
+
+
+class Done(BadInput):
+    """This run is complete."""
+
+
 class Store:
     """A folder of runs."""
 
@@ -52,21 +60,15 @@ class Store:
             ) from None
 
     @contextlib.contextmanager
-    def recording(self, experiment: Experiment) -> Iterator[Recording]:
-        """A run being written. What goes wrong inside leaves nothing behind."""
+    def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
+        """A run being written; if it is there already, only when `fresh`. What goes wrong inside leaves nothing behind."""
         self.prepare()
         final = self.path(experiment)
         part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
-        part.mkdir(exist_ok=True)
-        with open(part / "lock", "w") as lock:
+        with _claim(part):
             try:
-                if fcntl:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process dies
-            except OSError:
-                raise BadInput(
-                    f"another process is running this experiment in {part}; wait for it or choose another --out"
-                ) from None
-            try:
+                if final.exists() and not fresh:
+                    raise Done(f"{final} is there already")
                 with open(part / "metrics.jsonl", "w") as metrics:
                     _write(part / "experiment.json", experiment.document())
                     yield Recording(part, metrics)
@@ -79,6 +81,32 @@ class Store:
             except BaseException:
                 shutil.rmtree(part, ignore_errors=True)
                 raise
+
+
+@contextlib.contextmanager
+def _claim(part: Path) -> Iterator[None]:
+    """The folder of a run in progress, made, and a lock on it that the system releases if the process dies."""
+    while True:
+        part.mkdir(exist_ok=True)
+        try:
+            lock = open(part / "lock", "w")
+        except FileNotFoundError:  # finished and renamed just now
+            continue
+        with lock:
+            try:
+                if fcntl:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Busy(
+                    f"another process is running this experiment in {part}; wait for it or choose another --out"
+                ) from None
+            try:
+                ours = os.path.samestat(os.fstat(lock.fileno()), os.stat(part / "lock"))
+            except FileNotFoundError:
+                ours = False
+            if ours:  # and not the lock of a run that was renamed between opening and locking it
+                yield
+                return
 
 
 class Recording:

@@ -1,56 +1,95 @@
-"""Studies: grids of experiments that answer a question, each a function returning rows of experiments."""
+"""Studies: grids of experiments that answer a question. Built-in ones are functions; one's own is a small TOML file.
+
+question = "does a larger memory help?"
+seeds = 3                     # 5 unless given
+[[grid]]                      # every combination of the lists; any setting of an experiment
+method = ["er", "rer"]
+memory = [50, 100]
+stream = "digits"
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from recollect.experiments import Experiment
+from recollect.errors import BadInput, unknown
+from recollect.experiments import RECIPES, Experiment
 
-Rows = Mapping[str, list[Experiment]]  # a table's row label: its experiments, one a seed
+Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one a seed
+Overrides = Mapping[str, Any]
 
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
-
-
+SIX = ("er", "rer", "er-ace", "rer-ace", "der++", "rder")
+RULES = ("er+consolidate", "er-ace+consolidate", "der+++consolidate")  # beside the relational ones in every table
 LITERATURE = (  # bounds outside; regularisers, constraints, selections, rehearsal, relations
     *("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss"),
     *("er", "rer", "er-ace", "rer-ace", "der++", "rder", "joint"),
 )
 
 
-def all_methods(seeds: int = 10, stream: str = "digits", **settings) -> Rows:
+class Study(NamedTuple):
+    name: str
+    question: str
+    rows: Rows
+
+
+def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
+    """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
+    axes = {key: list(v) if isinstance(v, (list, tuple)) and key != "classes" else [v] for key, v in axes.items()}
+    varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
+    rows: Rows = {}
+    for combination in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, combination))
+        keeps = RECIPES[chosen["method"]].method.remembers if chosen.get("method") in RECIPES else True
+        parts = [f"{'M' if key == 'memory' else key} = {chosen[key]}" for key in varying if key != "memory" or keeps]
+        row = label or ", ".join([str(chosen.get("method")), *parts])
+        rows[row] = [Experiment.of(**chosen | dict(given) | {"seed": seed}) for seed in range(seeds)]
+    return rows
+
+
+# The paper's tables. Its published figures (`published.py`) are under the same names and labels.
+def table1(stream: str, seeds: int, given: Overrides) -> Rows:
+    """All methods at three memory sizes. GEM and GSS were too slow for Tiny-ImageNet in the paper."""
+    free = grid(seeds, given, stream=stream, method=("joint", "finetune", "oewc", "si", "lwf"))
+    slow = () if stream == "tinyimagenet" else ("gem", "gss")
+    methods = [m for m in ("gem", "agem", "icarl", "gss", *SIX, *RULES) if m not in ("gem", "gss") or m in slow]
+    return free | grid(seeds, given, stream=stream, memory=(200, 500, 5120), method=methods)
+
+
+def paper(seeds: int, given: Overrides, **axes: Any) -> Rows:
+    return grid(seeds, given, **{"stream": "cifar10"} | axes)
+
+
+def all_methods(seeds: int, given: Overrides, stream: str = "digits") -> Rows:
     """Every method of the literature beside the relational ones, each with its own defaults."""
-    return {
-        method: [Experiment.of(method, stream, seed=seed, **settings) for seed in range(seeds)] for method in LITERATURE
-    }
+    return grid(seeds, given, stream=stream, method=LITERATURE)
 
 
-def relation(
-    seeds: int = 10, network: str = "mlp", memories: tuple[int, ...] = (20, 50, 100), epochs: int = 10
-) -> Rows:
+def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
     """Does the relation help on Split-Digits? Baselines, both orders of update, the rule without a net, and the paper's other ways."""
-    rows: dict[str, list[Experiment]] = {}
-    for memory in memories:
+    rows: Rows = {}
+    for memory in (20, 50, 100):
         for base, relational in FAMILIES.items():
-            preset = (1, 0.2, 0.5) if base == "der++" else (1, 1)
+            common = dict(
+                stream="digits",
+                memory=memory,
+                epochs=10,
+                network=network,
+                weights=[(1, 0.2, 0.5) if base == "der++" else (1, 1)],
+            )
             for label, method, more in (
                 (base, base, {}),
                 (relational, relational, {}),
                 (f"{relational} fresh", relational, dict(order="fresh")),
                 *((f"{base}+{way}", f"{base}+{way}", {}) for way in ("consolidate", "split", "vanilla")),
             ):
-                rows[f"{label}, M = {memory}"] = [
-                    Experiment.of(
-                        method,
-                        "digits",
-                        memory=memory,
-                        epochs=epochs,
-                        network=network,
-                        weights=preset,
-                        seed=seed,
-                        **more,
-                    )
-                    for seed in range(seeds)
-                ]
+                rows |= grid(seeds, given, f"{label}, M = {memory}", method=method, **common | more)
     return rows
 
 
@@ -62,31 +101,109 @@ SIMILARITY = {
 }
 
 
-def similarity(stream: str, seeds: int = 10, methods: tuple[str, ...] = ("er", "rer", "er+consolidate")) -> Rows:
+def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
     """How does the likeness of tasks affect them? Setup 1: the second task is like the first. Setup 2: it is not."""
     first, like, unlike, settings = SIMILARITY[stream]
-    return {
-        f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})": [
-            Experiment.of(method, stream, classes=first + second, tasks=2, seed=seed, weights=(1, 1), **settings)
-            for seed in range(seeds)
-        ]
-        for method in methods
-        for number, second in ((1, like), (2, unlike))
-    }
+    rows: Rows = {}
+    for method in ("er", "rer", "er+consolidate"):
+        for number, second in ((1, like), (2, unlike)):
+            label = f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})"
+            chosen = dict(classes=first + second, tasks=2, weights=[(1, 1)], **settings)
+            rows |= grid(seeds, given, label, method=method, stream=stream, **chosen)
+    return rows
 
 
-STUDIES: dict[str, tuple[Callable[[int], Rows], str]] = {
-    "digits": (lambda seeds: all_methods(seeds), "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
-    "relation-digits": (
-        lambda seeds: relation(seeds),
-        "relational methods on Split-Digits, MLP, memory 20, 50 and 100",
+Make = Callable[[int, Overrides], Rows]
+CIFAR = "on CIFAR-10"
+STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, rows, question
+    "table1-cifar10": (5, partial(table1, "cifar10"), f"Table 1: all methods {CIFAR}, memory 200, 500 and 5120"),
+    "table1-tinyimagenet": (5, partial(table1, "tinyimagenet"), "Table 1: all methods on Tiny-ImageNet"),
+    "table2-cifar100": (
+        5,
+        partial(paper, stream="cifar100", memory=(100, 200, 500, 5120), method=(*SIX, *RULES)),
+        "Table 2: three baselines and their relational versions on CIFAR-100",
     ),
-    "relation-digits-cnn": (lambda seeds: relation(seeds, "cnn"), "the same with a CNN"),
+    "table3-vanilla": (
+        5,
+        partial(paper, memory=(200, 500, 5120), method=("der++", "rder", "der+++vanilla", "der+++consolidate")),
+        f"Table 3: is the bi-level step needed? {CIFAR}",
+    ),
+    "table4-split": (
+        5,
+        partial(paper, memory=(200, 500, 5120), method=("der++", "rder", "der+++split", "der+++consolidate")),
+        f"Table 4: should the outer loss have memory of its own? {CIFAR}",
+    ),
+    "table5-small-memory": (
+        5,
+        partial(paper, memory=(50, 100), method=(*SIX, *RULES)),
+        f"Table 5: small memories {CIFAR}",
+    ),
+    "table6-warmup": (
+        5,
+        partial(paper, memory=(50, 200, 500), method="rder", warmup=(17, 25, 33)),
+        f"Table 6: how long a warm-up? {CIFAR}",
+    ),
+    "table7-interval": (
+        5,
+        partial(paper, memory=(50, 200, 500), method="rder", interval=(1, 5, 10)),
+        f"Table 7: how often should the relation learn? {CIFAR}",
+    ),
+    "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
+    "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
+    "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
+    "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{
         f"similarity-{stream}": (
-            lambda seeds, stream=stream: similarity(stream, seeds),
+            10,
+            partial(similarity, stream),
             f"does it matter whether tasks are alike? Two tasks of {stream}",
         )
-        for stream in SIMILARITY
+        for stream in ("digits", "fashion-mnist")
     },
 }
+
+
+def study(name: str, seeds: int | None = None, only: str | None = None, given: Overrides = {}) -> Study:
+    """A built-in study or a TOML file's; `only` rows whose label has the pattern, `given` settings for every run."""
+    if name.endswith(".toml"):
+        found = read(Path(name), seeds, given)
+    elif name in STUDIES:
+        usual, make, question = STUDIES[name]
+        found = Study(name, question, make(usual if seeds is None else seeds, given))
+    else:
+        raise unknown("study", name, STUDIES)
+    if only is None:
+        return found
+    chosen = {label: row for label, row in found.rows.items() if fnmatchcase(label, only) or only in label}
+    if not chosen:
+        raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
+    return found._replace(rows=chosen)
+
+
+def read(path: Path, seeds: int | None, given: Overrides) -> Study:
+    """A study of one's own."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f"cannot read the study {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}") from None
+    for key in document:
+        if key not in (known := ("question", "seeds", "grid")):
+            raise unknown(f"key in {path}", key, known)
+    grids = document.get("grid")
+    if not isinstance(grids, list) or not all(isinstance(axes, dict) and axes.get("method") for axes in grids or [0]):
+        raise BadInput(f"{path} has no [[grid]] with a method; see recollect study --help")
+    seeds = document.get("seeds", 5) if seeds is None else seeds
+    if not isinstance(seeds, int) or seeds < 1:
+        raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
+    rows: Rows = {}
+    for axes in grids:
+        if "weights" in axes and not isinstance(axes["weights"][0], list):
+            axes = axes | {"weights": [axes["weights"]]}  # one row of weights, not an axis of numbers
+        new = grid(seeds, given, **axes)
+        for label in new:
+            if label in rows:
+                raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
+        rows |= new
+    return Study(path.stem, document.get("question", path.stem), rows)

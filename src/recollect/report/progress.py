@@ -70,6 +70,10 @@ class Display:
                     soft_wrap=True,
                     highlight=False,
                 )
+        elif record["event"] == "waiting":
+            self.console.print(
+                f"another process is at {experiment.name}; waiting for it", soft_wrap=True, highlight=False
+            )
         elif record["event"] == "run":
             self._done[experiment] = whole
         self._progress.update(self._bar, completed=sum(self._done.values()))

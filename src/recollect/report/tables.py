@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rich import box
 from rich.table import Table
 
 from recollect import metrics
+from recollect.experiments import Experiment
+from recollect.published import SETTINGS as PUBLISHED_SETTINGS
+from recollect.published import Figure, published
+from recollect.studies import Study
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"}
@@ -77,18 +81,68 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
     return table
 
 
-def study(rows: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
-    """A row a group of runs: the mean and its 95 % confidence interval (Student's t)."""
-    shown = (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))
-    table = plain("", "runs", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", title=title, numbers=True)
+SHOWN = tuple((setting, metric) for setting in ("class_il", "task_il") for metric in ("acc", "bwt"))
+
+
+def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
+    """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
+    theirs = {label: published(study.name, label) for label in documents}
+    lines = ["published", "ours", "difference"] if any(theirs.values()) else []
+    heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
+    table = plain("", "runs", *([""] if lines else []), *heads, title=f"{study.name}: {study.question}", numbers=True)
     for position, column in enumerate(table.columns):
         column.no_wrap = position > 0  # long labels give way, not numbers
-    for label, runs in rows.items():
-        spread, count = metrics.across(runs), len(runs)
-        interval = lambda s: None if s is None else {"mean": s["mean"], "std": metrics.half_width(s, count)}
-        table.add_row(
-            label, str(count), *(cell(interval(spread[setting][metric]), count, 1) for setting, metric in shown)
-        )
+    for label, runs in documents.items():
+        ours, row = metrics.across(runs), theirs[label] or {}
+        cells = [compared(ours[s][m], row.get(s, {}).get(m), len(runs)) for s, m in SHOWN]
+        if row:
+            table.add_row(label, str(len(runs)), "\n".join(lines), *map("\n".join, cells))
+        else:
+            table.add_row(label, str(len(runs)), *(["ours"] if lines else []), *(mine for _, mine, _ in cells))
+    return table
+
+
+def compared(ours: dict | None, theirs: Figure | None, runs: int) -> tuple[str, str, str]:
+    """Published, ours, difference; marked where it is larger than either standard deviation."""
+    mine = cell(ours, runs)
+    if theirs is None:
+        return "–", mine, ""
+    if ours is None:
+        return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, ""
+    apart = ours["mean"] - theirs.mean
+    beyond = runs > 1 and abs(apart) > max(theirs.std, ours["std"])
+    return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{apart:+.2f}" + (" *" if beyond else "")
+
+
+def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterator[str]:
+    yield "Mean ± standard deviation over the runs, in %."
+    if any(published(study.name, label) for label in documents):
+        yield f"* beyond both standard deviations. Published with: {PUBLISHED_SETTINGS}"
+    used = [run["experiment"] for runs in documents.values() for run in runs]
+    shared = {
+        key: used[0][key]
+        for key in ("stream", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision")
+        if all(one[key] == used[0][key] for one in used)
+    }
+    yield "Ours, in all rows: " + ", ".join(f"{key} {value}" for key, value in shared.items()) + "."
+    weights: dict[str, list[str]] = {}
+    for one in used:
+        if given := one["options"].get("weights"):
+            names = weights.setdefault(", ".join(f"{w:g}" for w in given), [])
+            if one["method"] not in names:
+                names.append(one["method"])
+    if weights:
+        yield "Weights: " + "; ".join(f"{given} ({', '.join(names)})" for given, names in weights.items()) + "."
+
+
+def plan(study: Study, done: Set[Experiment]) -> Table:
+    """What would run."""
+    table = plain("", "runs", "done", "to run", title=f"{study.name}: {study.question}", numbers=True)
+    count = lambda runs: (len(runs), sum(e in done for e in runs), sum(e not in done for e in runs))
+    for label, runs in study.rows.items():
+        table.add_row(label, *map(str, count(runs)))
+    table.add_section()
+    table.add_row("all", *map(str, count([e for runs in study.rows.values() for e in runs])))
     return table
 
 

@@ -1,4 +1,4 @@
-"""Several experiments at once: worker processes on the CPU's cores, or streams on one GPU."""
+"""On this machine: worker processes on the CPU's cores, or streams on one GPU."""
 
 from __future__ import annotations
 
@@ -11,56 +11,35 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from pathlib import Path
 
 import torch
 
 from recollect import runs
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
-from recollect.store import Store
+from recollect.places import Job, Outcome, Report, attempted, each
 
-Report = Callable[[Experiment, dict], None]
-DONE = {"event": "run"}  # the last record of a run, for whoever watches
+AGAIN = 3  # new pools when a worker was killed
 
 
-def perform_all(
-    experiments: Sequence[Experiment],
-    store: Store,
-    *,
-    device: str = "auto",
-    data: Path | None = None,
-    fresh: bool = False,
-    pack: int | None = None,
-    deterministic: bool = False,
-    report: Report = lambda experiment, record: None,
-) -> list[dict]:
-    """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU,
-    as many as its memory takes, up to 5, unless given."""
-    todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
-    settings = dict(device=runs.choose(device), data=data, fresh=True, deterministic=deterministic)
-    if settings["device"] == "cuda":
-        pack = fitting(todo) if pack is None else pack
-    workers = min(len(todo), cores()) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
-    if workers > 1:
-        for experiment in {e.stream: e for e in todo if e.stream != "digits"}.values():
-            runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
-        _spread(todo, store, settings, workers, report)
-    elif settings["device"] == "cuda" and min(pack, len(todo)) > 1:
-        for precision in dict.fromkeys(
-            experiment.precision for experiment in todo
-        ):  # torch has one setting for all runs of a process
-            _pack(
-                [experiment for experiment in todo if experiment.precision == precision], store, settings, pack, report
-            )
-    else:
-        for experiment in todo:
-            runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
-            report(experiment, DONE)
-    return [store.result(experiment) for experiment in experiments]
+def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+    """Small networks: a process a core. On a GPU: `pack` runs side by side. Else one run after the other."""
+    if job.device == "cuda":
+        pack = job.pack or fitting(todo)
+        for precision in dict.fromkeys(e.precision for e in todo):  # torch has one setting for all runs of a process
+            same = [experiment for experiment in todo if experiment.precision == precision]
+            yield from pack_up(same, job, report, pack) if min(pack, len(same)) > 1 else each(same, job, report)
+        return
+    workers = min(len(todo), job.jobs or cores()) if all(map(_small, todo)) else 1
+    if workers < 2:
+        yield from each(todo, job, report)
+        return
+    for experiment in {e.stream: e for e in todo if e.stream != "digits"}.values():
+        runs.load(experiment, job.data)  # what is wrong with the data shows here, not in every worker
+    yield from spread(todo, job, report, workers)
 
 
 MOST = 5  # runs on one GPU; more gain little
@@ -84,26 +63,42 @@ def _small(experiment: Experiment) -> bool:
     return experiment.network in ("mlp", "cnn")
 
 
-def _spread(todo: Sequence[Experiment], store: Store, settings: dict, workers: int, report: Report) -> None:
+def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
+    """Worker processes. One that is killed takes the pool with it: what was not done by then is tried again in a new one."""
+    left = dict.fromkeys(todo)
+    for _ in range(AGAIN):
+        try:
+            for experiment, error in _pool(list(left), job, report, workers):
+                del left[experiment]
+                yield experiment, error
+            return
+        except BrokenProcessPool:
+            continue
+    for experiment in left:
+        yield (
+            experiment,
+            RecollectError(
+                "a worker process was killed, perhaps for want of memory; fewer at a time (--jobs 1) may fit"
+            ),
+        )
+
+
+def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
     context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
     if hasattr(os, "fork"):  # one process imports for all, and has no threads a fork would copy half-way
-        context.set_forkserver_preload(["recollect.workers", "sklearn.datasets", "sklearn.model_selection"])
+        context.set_forkserver_preload(["recollect.places.local", "sklearn.datasets", "sklearn.model_selection"])
     records = context.Queue()
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     try:
         with _uninterrupted():
-            running: set[Future] = {
-                pool.submit(_work, number, experiment, store, settings) for number, experiment in enumerate(todo)
+            running: dict[Future, Experiment] = {
+                pool.submit(_work, number, experiment, job): experiment for number, experiment in enumerate(todo)
             }
         while running:
-            finished, running = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+            finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             _pass_on(records, todo, report)
             for future in finished:
-                future.result()  # raises what the run raised
-    except BrokenProcessPool:
-        raise RecollectError(
-            "a worker process was killed, perhaps for want of memory; run the seeds one by one with --seed"
-        ) from None
+                yield running.pop(future), future.result()
     except BaseException:
         for process in list(pool._processes.values()):
             process.terminate()  # the worker clears away its unfinished run
@@ -117,7 +112,7 @@ def _stream() -> contextlib.AbstractContextManager:
     return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
 
 
-def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, report: Report) -> None:
+def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
     """One run does not fill a large GPU: several replay their steps on streams of their own, launched in turn by this thread."""
     waiting, active = deque(todo), []
     try:
@@ -125,21 +120,21 @@ def _pack(todo: Sequence[Experiment], store: Store, settings: dict, pack: int, r
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                active.append(
-                    (
-                        experiment,
-                        runs.performing(
-                            experiment, store, settings["device"], settings["data"], tell, settings["deterministic"]
-                        ),
-                        _stream(),
-                    )
-                )
+                steps = runs.performing(experiment, job.store, job.device, job.data, tell, job.fresh, job.deterministic)
+                active.append((experiment, steps, _stream()))
             for run in list(active):
                 experiment, steps, stream = run
                 with stream:
-                    if next(steps, DONE) is DONE:
-                        active.remove(run)
-                        report(experiment, DONE)
+                    error = None
+                    try:
+                        next(steps)
+                        continue
+                    except StopIteration:
+                        pass
+                    except (RecollectError, OSError, MemoryError, RuntimeError) as failure:
+                        error = failure
+                active.remove(run)
+                yield experiment, error
     finally:
         for _, steps, _ in active:
             steps.close()  # clears away an unfinished run
@@ -185,12 +180,11 @@ def _stop(*_) -> None:
     sys.exit(1)
 
 
-def _work(number: int, experiment: Experiment, store: Store, settings: dict) -> None:
+def _work(number: int, experiment: Experiment, job: Job) -> Exception | None:
     tell = lambda record: _records.put(
         (number, {key: record[key] for key in ("event", "task", "epoch") if key in record})
     )
     try:
-        runs.perform(experiment, store, report=tell, **settings)
+        return attempted(job, experiment, tell)
     except SystemExit:
         os._exit(1)  # a pool's worker would take the next run
-    tell(DONE)

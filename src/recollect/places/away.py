@@ -1,0 +1,79 @@
+"""What places that run elsewhere have in common: a run is claimed here, performed there, and its files are brought back."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from recollect.errors import RecollectError
+from recollect.experiments import Experiment
+from recollect.places import Job, attempted
+from recollect.store import Busy, Done, Store
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+Files = dict[str, bytes]
+AGAIN = 3  # times a run is sent out anew when its worker dies
+
+
+def perform_there(job: Job, experiment: Experiment) -> Files | Exception:
+    """On the other machine: the run's files, or what went wrong with it."""
+    from recollect.runs import choose
+
+    with tempfile.TemporaryDirectory() as folder:
+        own = replace(job, store=Store(folder), device=choose(job.device), fresh=True)
+        error = attempted(own, experiment)
+        return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
+
+
+@dataclass
+class Claims:
+    """The runs this process has sent out. While it lives nobody else does them; if it dies they are free again."""
+
+    job: Job
+
+    def __post_init__(self):
+        if resource:  # each holds two files open
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self._open: dict[Experiment, contextlib.ExitStack] = {}
+
+    def take(self, experiment: Experiment) -> Busy | Done | None:
+        """Claim a run; None, or why not."""
+        stack = contextlib.ExitStack()
+        try:
+            stack.recording = stack.enter_context(self.job.store.recording(experiment, fresh=self.job.fresh))
+        except (Busy, Done) as error:
+            return error
+        self._open[experiment] = stack
+
+    def settle(self, experiment: Experiment, outcome: Files | Exception) -> Exception | None:
+        """Its files are put in place, or what went wrong is handed on and the run is free again."""
+        stack = self._open.pop(experiment)
+        try:
+            with stack:
+                if isinstance(outcome, Exception):
+                    raise outcome
+                for name, content in outcome.items():
+                    Path(stack.recording.folder, name).write_bytes(content)
+        except Exception as error:
+            return error
+
+    def drop(self) -> None:
+        for experiment in list(self._open):
+            self.settle(experiment, RecollectError("stopped"))
+
+
+@contextlib.contextmanager
+def claims(job: Job) -> Iterator[Claims]:
+    held = Claims(job)
+    try:
+        yield held
+    finally:
+        held.drop()

@@ -1,0 +1,244 @@
+"""A study: its grid, its table beside the published one, and a run that fails, is killed, or is somewhere else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from recollect import BadInput, Experiment, cli, places, studies
+from recollect.metrics import across
+from recollect.places import local
+from recollect.published import Figure, published
+from recollect.report import tables
+from recollect.store import Store
+
+TOML = """
+question = "does a larger memory help?"
+seeds = 2
+[[grid]]
+method = ["er", "finetune"]
+memory = [10, 20]
+stream = "digits"
+epochs = 1
+classes = ["0", "1", "2", "3"]
+tasks = 2
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(local, "cores", lambda: 1)
+    Path("mine.toml").write_text(TOML)
+
+
+def call(words: str):
+    return CliRunner().invoke(cli.app, words.split(), prog_name="recollect")
+
+
+def finished() -> dict[str, int]:
+    """The runs there are, and when each was finished."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in Path("runs").glob("*/result.json")}
+
+
+# The grid ------------------------------------------------------------------------------------------------------------
+def test_a_file_is_a_grid_of_all_combinations():
+    study = studies.study("mine.toml")
+    assert study.question == "does a larger memory help?" and study.name == "mine"
+    assert list(study.rows) == ["er, M = 10", "er, M = 20", "finetune"], "fine-tuning keeps no memory to vary"
+    (first, second), *_ = study.rows.values()
+    assert (first.memory, first.seed, second.seed, first.classes) == (10, 0, 1, ("0", "1", "2", "3"))
+    assert len(studies.study("mine.toml", seeds=3).rows["finetune"]) == 3
+    assert list(studies.study("mine.toml", only="M = 20").rows) == ["er, M = 20"]
+    assert list(studies.study("mine.toml", only="er*").rows) == ["er, M = 10", "er, M = 20"]
+    assert studies.study("mine.toml", given={"lr": "0.5"}).rows["finetune"][0].lr == 0.5
+
+
+@pytest.mark.parametrize(
+    "text, words",
+    [
+        ("question = 1 2", "not TOML"),
+        ("seeds = 2", "no [[grid]]"),
+        ("[[grid]]\nmemory = 2", "no [[grid]] with a method"),
+        ("sedes = 2\n[[grid]]\nmethod = 'er'", "did you mean 'seeds'?"),
+        ("seeds = 0\n[[grid]]\nmethod = 'er'", "seeds 0"),
+        ("[[grid]]\nmethod = 'err'", "unknown method 'err'"),
+        ("[[grid]]\nmethod = 'er'\nmemroy = 3", "did you mean 'memory'?"),
+        ("[[grid]]\nmethod = 'er'\n[[grid]]\nmethod = 'er'\nlr = 0.5", "two rows 'er'"),
+    ],
+)
+def test_a_file_that_cannot_be_is_answered_in_a_sentence(text, words):
+    Path("wrong.toml").write_text(text)
+    result = call("study wrong.toml")
+    assert result.exit_code == 2 and words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_a_study_that_is_not_there_is_said_to_be():
+    assert "did you mean 'digits'?" in call("study digit").stderr
+    assert "cannot read the study" in call("study none.toml").stderr
+    with pytest.raises(BadInput, match="no row of mine.toml has 'M = 99'"):
+        studies.study("mine.toml", only="M = 99")
+
+
+@pytest.mark.parametrize("name", [name for name in studies.STUDIES if name.startswith(("table", "similarity"))])
+def test_every_published_row_is_a_row_of_its_study(name):
+    from recollect.published import PUBLISHED
+
+    given = lambda row: any(figure for setting in row.values() for figure in setting.values())
+    printed = {label for label, row in PUBLISHED.get(name, {}).items() if given(row)}
+    assert printed <= set(studies.study(name, 1).rows) and (printed or name not in PUBLISHED)
+
+
+def test_the_papers_settings_are_the_studies_defaults():
+    rows = studies.study("table1-cifar10", 1).rows
+    er, rder = rows["er, M = 500"][0], rows["rder, M = 200"][0]
+    assert (er.stream, er.memory, er.epochs, er.lr, er.batch) == ("cifar10", 500, 50, 0.03, 32)
+    assert dict(rder.options)["warmup"] == 25 and dict(rder.options)["weights"] == (1, 0.2, 0.5)
+    assert dict(studies.study("table7-interval", 1).rows["rder, M = 50, interval = 10"][0].options)["interval"] == 10
+    assert "gem, M = 200" not in studies.study("table1-tinyimagenet", 1).rows
+
+
+# The table -----------------------------------------------------------------------------------------------------------
+def test_a_difference_beyond_both_deviations_is_marked():
+    ours = lambda mean, std: {"mean": mean, "std": std}
+    assert tables.compared(ours(60.0, 0.5), Figure(58.59, 0.74), 3) == ("58.59 ± 0.74", "60.00 ± 0.50", "+1.41 *")
+    assert tables.compared(ours(60.0, 1.5), Figure(58.59, 0.74), 3)[2] == "+1.41"
+    assert tables.compared(ours(58.0, 0.1), Figure(58.59, 0.74), 3)[2] == "-0.59"
+    assert tables.compared(ours(60.0, 0.0), Figure(58.59, 0.74), 1)[2] == "+1.41", "one run has no deviation"
+    assert tables.compared(ours(60.0, 0.5), None, 3)[0] == "–"
+
+
+def test_a_table_shows_published_ours_and_difference_and_the_settings():
+    study = studies.study("table5-small-memory", 2, only="er, M = 50")
+    result = lambda acc: {s: {"acc": acc, "bwt": -1.0, "forgetting": 1.0, "fwt": 0.0} for s in ("class_il", "task_il")}
+    label = "er, M = 50"
+    documents = {label: [result(40.0) | {"experiment": e.document()} for e in study.rows[label]]}
+    text = "".join(
+        cell for column in tables.study(study, documents).columns for cell in (str(c) for c in column._cells)
+    )
+    assert "36.47 ± 2.92" in text and "40.00 ± 0.00" in text and "+3.53 *" in text
+    notes = " ".join(tables.study_notes(study, documents))
+    assert "50 epochs a task" in notes and "epochs 50" in notes and "1, 1 (er)" in notes
+    assert published("table5-small-memory", label)["class_il"]["bwt"] is None
+
+
+def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
+    make = lambda given: [Experiment.of("er", "cifar10", **given)]
+    monkeypatch.setattr(cli.runs, "choose", lambda device: "cuda")
+    assert cli.advised(make, {}, cli.Device.auto)[0].precision == "bfloat16"
+    assert cli.advised(make, {"precision": "float32"}, cli.Device.auto)[0].precision == "float32"
+    assert cli.advised(lambda given: [Experiment.of("er", **given)], {}, cli.Device.auto)[0].precision == "float32"
+    monkeypatch.setattr(cli.runs, "choose", lambda device: "cpu")
+    assert cli.advised(make, {}, cli.Device.auto)[0].precision == "float32"
+
+
+# The work ------------------------------------------------------------------------------------------------------------
+def test_a_dry_run_says_what_is_done_and_what_would_run():
+    call("study mine.toml --only finetune -q")
+    said = call("study mine.toml --dry-run").stdout
+    lines = {
+        line.split()[0] if "M =" not in line else line[:12].strip(): line.split()[-3:]
+        for line in said.splitlines()
+        if line[-1:].isdigit() or line.rstrip()[-1:].isdigit()
+    }
+    assert lines["finetune"] == ["2", "2", "0"] and lines["all"] == ["6", "2", "4"]
+    assert len(finished()) == 2
+
+
+def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
+    Path("half.toml").write_text(TOML.replace("memory = [10, 20]", "lr = [0.1, 1e30]").replace(', "finetune"', ""))
+    result = call("study half.toml -q")
+    assert (
+        result.exit_code == 1
+        and "2 of 4 runs failed" in result.stderr
+        and result.stderr.count("no longer a finite") == 2
+    )
+    assert "er, lr = 0.1" in result.stdout and len(finished()) == 2
+    document = json.loads(call("study half.toml -q --json").stdout)
+    assert len(document["failed"]) == 2 and list(document["rows"]) == ["er, lr = 0.1"]
+
+
+def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
+    study = [e for row in studies.study("mine.toml", seeds=4).rows.values() for e in row]
+    seen: dict[str, int] = {}
+    command = [sys.executable, "-m", "recollect", "study", "mine.toml", "--seeds", "4", "-q"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
+    for goal in (2, 5, 8, None):
+        process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
+        while process.poll() is None and (goal is None or len(finished()) < goal):
+            time.sleep(0.02)
+        if goal is not None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(timeout=60)
+        now = finished()
+        assert seen.items() <= now.items(), "what was finished is as it was"
+        seen = now
+    assert process.returncode == 0 and set(seen) == {e.name for e in study}
+
+
+def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
+    pytest.importorskip("submitit")
+    from recollect.places import slurm
+
+    monkeypatch.setattr(slurm, "LOOK", 0.2)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    experiments = [Experiment.of("er", epochs=e, classes=["0", "1"], tasks=1, memory=10) for e in (1, 200)]
+    store, killed = Store("runs"), []
+
+    def report(experiment, record):
+        """When the short one is done, the long one's process is killed, once."""
+        if not killed:
+            for pid in filter(str.isdigit, os.listdir("/proc")):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}/cmdline").exists() else b""
+                if b"submitit.core._submit" in words and str(Path.cwd()).encode() in words:
+                    os.kill(int(pid), signal.SIGKILL)
+                    killed.append(pid)
+
+    outcomes = places.perform_all(
+        experiments, store, on="slurm", device="cpu", options={"cluster": "local"}, report=report
+    )
+    assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 200]
+    here = places.perform_all(experiments, Store("here"), device="cpu")
+    assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
+
+
+@pytest.mark.parametrize("place, package", [("ray", "ray"), ("slurm", "submitit")])
+def test_a_place_whose_package_is_missing_says_what_to_install(monkeypatch, place, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    result = call(f"study mine.toml --on {place} -q")
+    assert result.exit_code == 2 and f"pip install 'recollect[{place}]'" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_ray_cluster_that_loses_a_node_completes_the_study_with_the_same_numbers(monkeypatch):
+    ray = pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    second = cluster.add_node(num_cpus=1)
+    experiments = [Experiment.of("er", epochs=20, memory=20, seed=seed) for seed in range(6)]
+    lost = []
+
+    def report(experiment, record):
+        if not lost:
+            lost.append(cluster.remove_node(second, allow_graceful=False))
+
+    try:
+        outcomes = places.perform_all(
+            experiments, Store("runs"), on="ray", device="cpu", options={"address": cluster.address}, report=report
+        )
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+    here = places.perform_all(experiments, Store("here"), device="cpu")
+    assert lost and [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
+    assert across(outcomes)["class_il"] == across(here)["class_il"]
