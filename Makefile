@@ -11,6 +11,7 @@ test: $(VENV)/ready
 	$(VENV)/bin/python -m pytest
 
 test-slow: $(VENV)/ready
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray]'
 	$(VENV)/bin/python -m pytest -m slow
 
 bench: $(VENV)/ready

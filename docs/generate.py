@@ -1,4 +1,4 @@
-"""Write the tables of README.md and docs/studies.md from the records under results/ and benchmarks/results/.
+"""Write the tables of README.md, docs/ and benchmarks/ from the records under results/ and benchmarks/results/.
 
     python docs/generate.py          write them
     python docs/generate.py --check  say whether they are what the records say
@@ -12,9 +12,11 @@ import sys
 from pathlib import Path
 
 from recollect import metrics
+from recollect.published import published
+from recollect.report.tables import compared
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "studies.md", ROOT / "benchmarks" / "README.md"]
+PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
 
 
 def record(path: str) -> dict:
@@ -99,40 +101,45 @@ def similarity(path: str) -> str:
     return table + "\n\n" + provenance(document)
 
 
+def runs_on(stream: str) -> dict[str, list[dict]]:
+    """All recorded runs at the published number of epochs, by method, memory, weights and what else was varied."""
+    found: dict[str, list[dict]] = {}
+    for path in sorted((ROOT / "results" / stream).glob("*.json")):
+        run = json.loads(path.read_text())
+        e = run["experiment"]
+        weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
+        found.setdefault(f"{e['method']}, M = {e['memory']}|{weights}|{e['options'].get('order', '')}", []).append(run)
+    return found
+
+
 def reproduction() -> str:
-    """Published and ours at CIFAR-10, M = 200, a row a run."""
+    """Published, ours, difference: a row a method, memory and preset weights."""
+    rows = []
+    for key, runs in runs_on("cifar10").items():
+        label, weights, order = key.split("|")
+        row, ours = published("table1-cifar10", label), metrics.across(runs)
+        cells = []
+        for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
+            theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
+            cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
+        minutes = sum(run["seconds"] for run in runs) / 60
+        rows.append([f"`{label}`", weights, str(len(runs)), *cells, f"{minutes:.0f}"])
+    return markdown(["method", "weights", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "minutes"], rows)
+
+
+def reproduction_runs() -> str:
+    """A row a run."""
     rows = []
     for path in sorted((ROOT / "results" / "cifar10").glob("*.json")):
         run = json.loads(path.read_text())
         e, p = run["experiment"], run["provenance"]
-        cells = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
+        figures = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-        rows.append(
-            [
-                f"`{e['method']}`",
-                str(e["memory"]),
-                weights,
-                str(e["seed"]),
-                e["precision"],
-                *cells,
-                f"{run['seconds']:.0f}",
-                str(p["commit"])[:10],
-            ]
-        )
-    header = [
-        "method",
-        "memory",
-        "weights",
-        "seed",
-        "precision",
-        "Class-IL ACC",
-        "BWT",
-        "Task-IL ACC",
-        "BWT",
-        "seconds",
-        "commit",
-    ]
-    return markdown(header, rows) if rows else "No run yet."
+        settings = [str(e["memory"]), weights, str(e["seed"]), e["precision"]]
+        where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
+        rows.append([f"`{e['method']}`", *settings, *figures, *where])
+    header = ["method", "memory", "weights", "seed", "precision", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
+    return markdown([*header, "seconds", "device", "commit"], rows)
 
 
 def step_cost() -> str:
@@ -212,6 +219,7 @@ TABLES = {
     "relation-digits-cnn": lambda: relation("results/relation-digits-cnn.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,
+    "reproduction-runs": reproduction_runs,
     "step-cost": step_cost,
     "relation-cost": relation_cost,
     "bench": bench,
