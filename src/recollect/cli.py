@@ -18,7 +18,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, runs, streams, workers
+from recollect import metrics, ranks, runs, streams, workers
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.report import tables
@@ -102,7 +102,8 @@ def command(register: Callable) -> Callable:
         @functools.wraps(function)
         def answered(*args, **kwargs):
             try:
-                function(*args, **kwargs)
+                with ranks.joined():
+                    function(*args, **kwargs)
             except RecollectError as error:
                 fail(str(error), error.exit_code)
             except KeyboardInterrupt:
@@ -127,7 +128,8 @@ def command(register: Callable) -> Callable:
 
 
 def fail(sentence: str, code: int) -> None:
-    print(f"recollect: {sentence}", file=sys.stderr)
+    name = f"recollect, rank {ranks.rank()}" if ranks.rank() else "recollect"
+    print(f"{name}: {sentence}", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -444,7 +446,7 @@ def perform(
 ) -> list[dict]:
     """All experiments' results, those that are there already read and not run."""
     store.prepare()
-    with Display(experiments, quiet) as display:
+    with Display(experiments, quiet or ranks.rank() > 0) as display:
         for experiment in experiments:
             if not fresh and store.result(experiment) is not None:
                 display.console.print(

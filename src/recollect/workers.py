@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from recollect import runs
+from recollect import ranks, runs
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
 from recollect.store import Store
@@ -39,12 +39,15 @@ def perform_all(
     report: Report = lambda experiment, record: None,
 ) -> list[dict]:
     """The result of each experiment, in order; those that are there already are read and not run. `pack` runs share a GPU,
-    as many as its memory takes, up to 5, unless given."""
-    todo = [experiment for experiment in experiments if fresh or store.result(experiment) is None]
+    as many as its memory takes, up to 5, unless given. Over several ranks they come one after another, each over all ranks."""
+    todo = ranks.told([experiment for experiment in experiments if fresh or store.result(experiment) is None])
     settings = dict(device=runs.choose(device), data=data, fresh=True, deterministic=deterministic)
-    if settings["device"] == "cuda":
+    if ranks.several():
+        pack = 1
+    elif settings["device"] == "cuda":
         pack = fitting(todo) if pack is None else pack
-    workers = min(len(todo), cores()) if settings["device"] == "cpu" and all(map(_small, todo)) else 1
+    spread = settings["device"] == "cpu" and all(map(_small, todo)) and not ranks.several()
+    workers = min(len(todo), cores()) if spread else 1
     if workers > 1:
         for experiment in {e.stream: e for e in todo if e.stream != "digits"}.values():
             runs.load(experiment, data)  # what is wrong with the data shows here, not in every worker
@@ -60,7 +63,7 @@ def perform_all(
         for experiment in todo:
             runs.perform(experiment, store, report=lambda record: report(experiment, record), **settings)
             report(experiment, DONE)
-    return [store.result(experiment) for experiment in experiments]
+    return ranks.told([store.result(experiment) for experiment in experiments])
 
 
 MOST = 5  # runs on one GPU; more gain little
