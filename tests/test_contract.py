@@ -253,9 +253,10 @@ def imports(path: Path) -> set[str]:
 
 
 def test_imports_point_one_way():
-    """cli → report → places → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → errors."""
+    """cli → report → places → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → ranks → errors."""
     layers = [
         {"errors", "version", "state"},
+        {"ranks"},
         {"seeding", "tape", "plan", "descent", "metrics"},
         {"norm"},
         {"networks", "terms", "streams", "mainnet", "capture"},

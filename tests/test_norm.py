@@ -132,3 +132,15 @@ def test_the_bench_has_a_figure_for_every_method_and_the_overheads():
     assert [row["method"] for row in document["rows"]] == ["er", "rer"]
     assert all(row["milliseconds"] > 0 and row["images_a_second"] > 0 for row in document["rows"])
     assert document["relational_overhead"]["rer / er"]["alone"] > 0
+
+
+@pytest.mark.parametrize("residual", [False, True])
+def test_each_formula_is_one_graph_for_the_compiler(residual):
+    """What torch.compile cannot follow would fall apart into many kernels, and silently."""
+    x, weight, bias, *rest = (tensor.detach() for tensor in inputs(residual))
+    rest = rest[0] if rest else None
+    whole = lambda function: torch.compile(function, fullgraph=True, backend="eager", dynamic=False)
+    y, mean, _, rho = whole(norm.normalise)(x, weight, bias, rest, True, 1e-5)
+    dx, *_ = whole(norm.pull_back)(y, x, weight, y, mean, rho, True)
+    dy = whole(norm.push_forward)(dx, weight, bias, rest, x, weight, y, mean, rho, True)
+    assert torch.isfinite(dy).all()

@@ -18,7 +18,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, places, runs, streams, studies
+from recollect import metrics, places, ranks, runs, streams, studies
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.published import published
@@ -103,7 +103,8 @@ def command(register: Callable) -> Callable:
         @functools.wraps(function)
         def answered(*args, **kwargs):
             try:
-                function(*args, **kwargs)
+                with ranks.joined():
+                    function(*args, **kwargs)
             except RecollectError as error:
                 fail(str(error), error.exit_code)
             except KeyboardInterrupt:
@@ -128,7 +129,8 @@ def command(register: Callable) -> Callable:
 
 
 def fail(sentence: str, code: int) -> None:
-    print(f"recollect: {sentence}", file=sys.stderr)
+    name = f"recollect, rank {ranks.rank()}" if ranks.rank() else "recollect"
+    print(f"{name}: {sentence}", file=sys.stderr)
     raise typer.Exit(code)
 
 
@@ -527,7 +529,7 @@ def perform(
     """All experiments' results, those that are there already read and not run. What goes wrong with one is raised at the
     end, or stands in its place."""
     store.prepare()
-    with Display(experiments, quiet) as display:
+    with Display(experiments, quiet or ranks.rank() > 0) as display:
         there = [] if fresh else [experiment for experiment in experiments if store.result(experiment) is not None]
         for experiment in there:
             if len(there) <= 10:

@@ -41,7 +41,7 @@ def train_step(method: Method, step: Step) -> None:
     theta = step.net.theta
     terms = method.terms(step.net.at(theta), step.new, step.replay)
     loss = method.weighting.loss(method, step, terms)
-    (gradient,) = torch.autograd.grad(loss, theta)
+    gradient = step.net.gradient(loss)
     direction = step.sgd.direction(theta, method.direction(gradient, step))
     method.weighting.after(method, step, terms, direction)  # the RRN, when it is its turn
     with torch.no_grad():

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from recollect import ranks
 from recollect.capture import Graphs, on_own_stream, train_epoch
 from recollect.descent import SGD
 from recollect.engine import steps_of
@@ -17,7 +18,7 @@ from recollect.mainnet import PRECISIONS, MainNet
 from recollect.memory import Memory
 from recollect.methods.base import Method
 from recollect.metrics import Accuracies, accuracy
-from recollect.plan import Plan, plan_epoch
+from recollect.plan import Plan, dealt, plan_epoch
 from recollect.seeding import seeded
 from recollect.state import joined, part
 from recollect.streams import Pixels, Stream, Task
@@ -30,7 +31,8 @@ class Learner:
 
     `network` is any nn.Module from images to `classes` logits; it is trained in place and can be used as it is
     afterwards. `pixels` says how stored images become its input (`stream.pixels`). On a GPU steps are recorded and
-    replayed (`capture`), and BatchNorm's kernels are compiled, all batches sharing a pass (`compile`).
+    replayed (`capture`), and BatchNorm's kernels are compiled, all batches sharing a pass (`compile`). In a process group
+    of torch.distributed the learners of all ranks are one, which takes the whole `batch` a step, and are taught alike.
     """
 
     def __init__(
@@ -68,10 +70,14 @@ class Learner:
         }.items():
             if not value > 0:
                 raise BadInput(f"{name} {value} must be greater than 0")
+        if batch % ranks.world():
+            raise BadInput(
+                f"a batch of {batch} cannot be dealt to {ranks.world()} ranks in equal parts; take a multiple of {ranks.world()}"
+            )
         self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
         self.device, self.capacity = torch.device(device), memory if method.remembers else 0
         self.net = MainNet(network, self.device, dtype, forward, precision, compile)
-        self.capture = capture and method.captures and self.device.type == "cuda"
+        self.capture = capture and method.captures and self.device.type == "cuda" and not ranks.several()
         self.pixels = (pixels or Pixels()).to(self.device, dtype)
         self.sgd = SGD(lr, momentum, weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
@@ -115,7 +121,9 @@ class Learner:
             start = time.perf_counter()
             weighting.begin_epoch(self.tasks, epoch, self.epochs)
             self.net.module.train()
-            with seeded(self.seed, self.tasks, epoch, device=self.device):  # for dropout and the like in the network
+            # For dropout and the like in the network: each rank's rows have masks of their own.
+            key = (self.seed, self.tasks, epoch, *([ranks.rank()] if ranks.several() else []))
+            with seeded(*key, device=self.device):
                 tape = yield from train_epoch(body, plan, weighting.variant, graphs)
             if method.slot_rule:
                 self.memory.presented += len(plan) * self.batch
@@ -144,7 +152,7 @@ class Learner:
         self.tasks, self.epoch = self.tasks + 1, 0
 
     def _plan(self, epoch: int, samples: int) -> Plan:
-        return plan_epoch(
+        plan = plan_epoch(
             self.seed,
             self.tasks,
             epoch,
@@ -158,6 +166,7 @@ class Learner:
             flip=self.pixels.flip,
             device=self.device,
         )
+        return dealt(plan, self.batch)
 
     def state(self) -> dict[str, Tensor]:
         """All it has learned, between two epochs (`report` is called there) or two tasks; `restore` goes on from it."""

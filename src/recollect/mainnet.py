@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
+from recollect import ranks
 from recollect.errors import BadInput
 from recollect.norm import Norm
 
@@ -23,6 +24,16 @@ PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 def check_forward(forward: str) -> None:
     if forward not in ("separate", "joint"):
         raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+
+
+def check_norms(modules: Sequence[nn.Module]) -> None:
+    """Over several ranks statistics must run over all of them."""
+    for module in modules:
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, Norm):
+            raise BadInput(
+                f"the network has a {type(module).__name__} layer, which sees the rows of one rank alone; "
+                "over several ranks use recollect.norm.Norm instead"
+            )
 
 
 class Slots:
@@ -82,7 +93,7 @@ class MainNet:
         fuse: bool | None = None,
     ):
         device = torch.device(device)
-        fuse = device.type == "cuda" if fuse is None else fuse
+        fuse = device.type == "cuda" or ranks.several() if fuse is None else fuse
         check_forward(forward)
         low = precision == "bfloat16"
         self.autocast = (
@@ -90,13 +101,16 @@ class MainNet:
         )
         self.module = module.to(device, dtype)
         modules = list(module.modules())
+        ranks.follow(*module.parameters(), *module.buffers())
+        if ranks.several():
+            check_norms(modules)
         self._norms = [m for m in modules if isinstance(m, Norm)]
         # A network whose answer to a row depends, but for Norm layers, on that row alone says so: batches may share a pass.
         rowwise = getattr(module, "rowwise", False)
         together = forward == "joint" or rowwise and not self._norms
         self.forward = self._joint if together else self._grouped if rowwise and fuse else self._separate
         for norm in self._norms:
-            norm.fuse = fuse and device.type == "cuda"
+            norm.fuse = fuse and device.type == "cuda" and not ranks.several()
         trainable = [
             (m._parameters, name)
             for m in modules
@@ -136,6 +150,11 @@ class MainNet:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
         matrices, vectors = theta.split(self.matrices)
         return self._parameters.views(matrices.to(torch.bfloat16), vectors)
+
+    def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
+        """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
+        (gradient,) = ranks.mean(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
+        return gradient
 
     def per_sample(self, loss: Callable, *batch: Tensor) -> Tensor:
         """∇θ loss(net, sample) of each sample of a batch on its own, [B, P]; `loss` gets batches of one."""

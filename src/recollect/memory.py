@@ -11,6 +11,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from recollect import ranks
 from recollect.state import Stateful
 from recollect.terms import Batch
 
@@ -46,8 +47,7 @@ class Memory(Stateful):
         return [Batch(*sample) for sample in zip(self.x[rows].split(size), self.y[rows].split(size), recorded)]
 
     def write(self, rows: Tensor, x: Tensor, y: Tensor, logits: Tensor) -> None:
-        """Rows must differ, except for the spare one (`plan.reservoir` sees to it)."""
-        self.x[rows] = x
-        self.y[rows] = y
+        """Rows must differ, except for the spare one (`plan.reservoir` sees to it). Each rank gives its samples, and gets all."""
+        self.x[rows], self.y[rows] = ranks.gather(x), ranks.gather(y)
         if self.recorded is not None:
-            self.recorded[rows] = logits.to(self.recorded.dtype)
+            self.recorded[rows] = ranks.gather(logits).to(self.recorded.dtype)

@@ -17,12 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from recollect import ranks
+
 
 class Norm(nn.BatchNorm2d):
     """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
 
     With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of each
-    are left in `seen`, [G, 1, C], and whoever set it moves the running statistics, of all layers at once.
+    are left in `seen`, [G, 1, C], and whoever set it moves the running statistics, of all layers at once. Over several
+    ranks they are those of all ranks' rows.
     """
 
     groups: int | None = None
@@ -33,15 +36,25 @@ class Norm(nn.BatchNorm2d):
         super().__init__(channels)
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-        if self.groups is None or not self.training:
+        if not self.training or self.groups is None and not ranks.several():
             y = super().forward(x)
             y = y if residual is None else y + residual
             return F.relu(y) if relu else y
-        shape, apart = x.permute(0, 2, 3, 1).shape, lambda t: t.permute(0, 2, 3, 1).reshape(self.groups, -1, t.shape[1])
+        shape, groups = x.permute(0, 2, 3, 1).shape, self.groups or 1
+        apart = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
         rest = None if residual is None else apart(residual)
         y, mean, variance = Grouped.apply(apart(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
         self.seen = mean, variance
+        if self.groups is None:
+            self._move()
         return y.view(shape).permute(0, 3, 1, 2)
+
+    @torch.no_grad()
+    def _move(self) -> None:
+        for running, seen in zip((self.running_mean, self.running_var), self.seen):
+            running.lerp_(seen.flatten(), self.momentum)
+        self.num_batches_tracked += 1
+        self.seen = None
 
 
 class Grouped(torch.autograd.Function):
@@ -80,6 +93,9 @@ class Grouped(torch.autograd.Function):
 def statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     """μ, σ² and ρ of each batch and channel, [G, 1, C]."""
     variance, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
+    if ranks.several():  # as many rows on each: the variance within them and that between them
+        means, variances = ranks.gather(torch.stack((mean, variance))[None]).unbind(1)
+        mean, variance = means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)
     return mean, variance, (variance + eps).rsqrt()
 
 
@@ -88,25 +104,29 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, 
     mean, variance, rho = statistics(wide, eps)
     y = (wide - mean) * rho * weight + bias
     y = y if residual is None else y + residual
-    unbiased = variance * (x.shape[1] / (x.shape[1] - 1))
+    rows = x.shape[1] * ranks.world()
+    unbiased = variance * (rows / (rows - 1))
     return (y.relu() if relu else y).to(x.dtype), mean, unbiased, rho
 
 
 def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool):
-    """Reverse mode: dx, dw, db and dresidual from dy."""
+    """Reverse mode: dx, dw, db and dresidual from dy. Over W ranks dy is that of a rank's own loss, W times its part in the
+    mean of all losses; so is dx, and dw and db, sums over the rank's rows, are right once they are averaged with the rest of θ's."""
     wide = dy.to(weight.dtype)
     wide = wide * (y > 0) if relu else wide
     unit = (x.to(weight.dtype) - mean) * rho
     total, along = wide.sum(dim=1, keepdim=True), (wide * unit).sum(dim=1, keepdim=True)
-    dx = weight * rho * (wide - (total + unit * along) / x.shape[1])
     dw, db = torch.stack((along, total)).sum(dim=(1, 2))
+    total, along = ranks.mean(total, along)
+    dx = weight * rho * (wide - (total + unit * along) / x.shape[1])
     return dx.to(x.dtype), dw, db, wide.to(x.dtype)
 
 
 def push_forward(dx, dweight, dbias, dresidual, x, weight, y, mean, rho, relu: bool) -> Tensor:
     """Forward mode: dy from dx, dw, db and dresidual."""
     wide, unit = dx.to(weight.dtype), (x.to(weight.dtype) - mean) * rho
-    centred = wide - wide.mean(dim=1, keepdim=True) - unit * (wide * unit).mean(dim=1, keepdim=True)
+    level, along = ranks.mean(wide.mean(dim=1, keepdim=True), (wide * unit).mean(dim=1, keepdim=True))
+    centred = wide - level - unit * along
     dy = centred * rho * weight + unit * dweight + dbias
     dy = dy if dresidual is None else dy + dresidual
     return (dy * (y > 0) if relu else dy).to(x.dtype)

@@ -16,6 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect import ranks
+
 
 class Row(NamedTuple):
     """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
@@ -75,6 +77,14 @@ def plan_epoch(
     draws = draw(streams[2], np.minimum(before, capacity), pools, batch) if pools else None
     slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
     return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
+
+
+def dealt(plan: Plan, batch: int) -> Plan:
+    """The plan of this rank: its rows of every batch. Slots stay those of all: every rank writes the whole memory."""
+    if not ranks.several():
+        return plan
+    own = lambda rows: ranks.share(rows, batch)
+    return [Row(own(row.order), own(row.draws), row.slots, own(row.views)) for row in plan]
 
 
 # A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split

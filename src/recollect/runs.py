@@ -15,7 +15,7 @@ import numpy
 import torch
 from torch import nn
 
-from recollect import metrics, networks, streams
+from recollect import metrics, networks, ranks, streams
 from recollect.capture import on_own_stream
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
@@ -69,7 +69,7 @@ def perform(
     deterministic: bool = False,
 ) -> dict:
     """The experiment's result: read if the store has it, else run and stored."""
-    if not fresh and (result := store.result(experiment)) is not None:
+    if (result := ranks.told(None if fresh else store.result(experiment))) is not None:
         return result
     return finish(performing(experiment, store, choose(device), data, report, fresh, deterministic))
 
@@ -86,6 +86,8 @@ def performing(
     """The run, a step at a time, written to the store as it goes."""
     stream = load(experiment, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
+    if ranks.rank():  # the first one writes for all
+        return (yield from run.steps(lambda record: None, lambda name, tensors: None))
     try:
         with store.recording(experiment, fresh) as recording:
 
@@ -233,11 +235,13 @@ def _load(name, content, tasks, classes, shuffle, data) -> Stream:
 def choose(device: str) -> str:
     """auto: the GPU if there is one."""
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        device = "cuda" if torch.cuda.is_available() else "cpu"
     if device not in ("cpu", "cuda"):
         raise BadInput(f"unknown device '{device}'; known: auto, cpu, cuda")
     if device == "cuda" and not torch.cuda.is_available():
         raise BadInput("device 'cuda' asked for, but torch sees no GPU here; use --device cpu")
+    if device == "cuda":
+        ranks.check_gpus()
     return device
 
 
@@ -254,6 +258,7 @@ def provenance(device: str) -> dict:
         },
         "device": f"{device}: {named}",
         "threads": torch.get_num_threads(),
+        **({"ranks": ranks.world()} if ranks.several() else {}),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 

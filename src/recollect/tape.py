@@ -7,9 +7,11 @@ from collections import defaultdict
 import torch
 from torch import Tensor
 
+from recollect import ranks
+
 
 class Tape:
-    """Tensors by name, one a step, read once at the epoch's end: nothing waits for a value inside it."""
+    """Tensors by name, one a step, a row a sample, read once at the epoch's end: nothing waits for a value inside it."""
 
     def __init__(self):
         self._kept: dict[str, list[Tensor]] = defaultdict(list)
@@ -22,4 +24,4 @@ class Tape:
         return {name: tensors[-1] for name, tensors in self._kept.items()}
 
     def read(self) -> dict[str, Tensor]:
-        return {name: torch.stack(tensors) for name, tensors in self._kept.items()}
+        return {name: ranks.gather(torch.stack(tensors), dim=1) for name, tensors in self._kept.items()}

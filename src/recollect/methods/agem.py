@@ -28,8 +28,7 @@ class AGEM(Episodic):
             return gradient
         theta = step.net.theta
         (past,) = seen_by(step.net.at(theta), *step.references)
-        (reference,) = torch.autograd.grad(cross_entropy(past).loss.mean(), theta)
-        return project(gradient, reference)
+        return project(gradient, step.net.gradient(cross_entropy(past).loss.mean()))
 
 
 def project(gradient: Tensor, reference: Tensor) -> Tensor:

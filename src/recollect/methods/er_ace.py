@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from recollect import ranks
 from recollect.methods.er import ER
 from recollect.terms import Batch, Term, cross_entropy
 
@@ -22,4 +23,4 @@ class ERACE(ER):
         self.unseen = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, met, False)
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new, classes=self.unseen.index_fill(0, new.y, True))]
+        return [cross_entropy(new, classes=self.unseen.index_fill(0, ranks.gather(new.y), True))]

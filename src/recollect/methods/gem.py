@@ -15,6 +15,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
+from recollect import ranks
 from recollect.errors import BadInput
 from recollect.methods.base import seen_by
 from recollect.methods.episodic import Episodic
@@ -44,8 +45,9 @@ class GEM(Episodic):
         if not self.past:
             return gradient
         theta = step.net.theta
-        losses = [cross_entropy(past).loss.mean() for past in seen_by(step.net.at(theta), *self.past)]
-        references = torch.stack([torch.autograd.grad(loss, theta, retain_graph=True)[0] for loss in losses])
+        with ranks.apart():  # past tasks have as many rows as they have: every rank takes all of them
+            losses = [cross_entropy(past).loss.mean() for past in seen_by(step.net.at(theta), *self.past)]
+            references = torch.stack([step.net.gradient(loss, retain_graph=True) for loss in losses])
         return project(gradient, references, self.margin)
 
 

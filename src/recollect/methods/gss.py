@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from recollect import ranks
 from recollect.methods.er import ER
 from recollect.plan import chances
 from recollect.terms import Batch, Terms, cross_entropy
@@ -32,7 +33,8 @@ class GSS(ER):
 
     def remember(self, step, terms: Terms) -> None:
         (drawn,) = step.references
-        score = similarity(gradients(step.net, step.new), gradients(step.net, drawn)).double() + 1
+        old = ranks.gather(gradients(step.net, drawn))
+        score = ranks.gather(similarity(gradients(step.net, step.new), old)).double() + 1
         row = places(self.scores, score, *step.slots.unbind(1))
         step.memory.write(row, step.x, step.y, terms.new.z.detach())
         self.scores[row] = score

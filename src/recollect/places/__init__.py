@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from recollect import runs
+from recollect import ranks, runs
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import Experiment
 from recollect.store import Busy, Store
@@ -66,14 +66,18 @@ def perform_all(
     """
     if on not in PLACES:
         raise unknown("place", on, PLACES)
+    if on != "local" and ranks.several():
+        raise BadInput(f"--on {on} and torchrun both deal out the work; use one of the two")
     job = Job(store, runs.choose(device) if on == "local" else device, **more)
     perform = importlib.import_module(f"recollect.places.{on}").perform
-    todo = [experiment for experiment in experiments if job.fresh or store.result(experiment) is None]
+    todo = ranks.told([experiment for experiment in experiments if job.fresh or store.result(experiment) is None])
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:
         busy = []
         for experiment, error in perform(todo, job, report):
+            if error is not None and ranks.several():
+                raise error  # the other ranks are in the middle of it
             if isinstance(error, Busy):
                 busy.append(experiment)
                 if experiment not in known:
@@ -86,7 +90,7 @@ def perform_all(
         if len(busy) == len(todo):
             time.sleep(PATIENCE)
         todo = busy
-    return [wrong[experiment] if experiment in wrong else store.result(experiment) for experiment in experiments]
+    return ranks.told([wrong[e] if e in wrong else store.result(e) for e in experiments])
 
 
 def needs(module: str, extra: str):

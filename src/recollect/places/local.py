@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 
 import torch
 
-from recollect import runs
+from recollect import ranks, runs
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
 from recollect.places import Job, Outcome, Report, attempted, each
@@ -26,7 +26,10 @@ AGAIN = 3  # new pools when a worker was killed
 
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
-    """Small networks: a process a core. On a GPU: `pack` runs side by side. Else one run after the other."""
+    """Small networks: a process a core. On a GPU: `pack` runs side by side. Else one run after the other, over all ranks."""
+    if ranks.several():
+        yield from each(todo, job, report)
+        return
     if job.device == "cuda":
         pack = job.pack or fitting(todo)
         for precision in dict.fromkeys(e.precision for e in todo):  # torch has one setting for all runs of a process

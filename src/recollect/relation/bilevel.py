@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from recollect import ranks
 from recollect.errors import BadInput
 from recollect.terms import weighed
 
@@ -55,8 +56,10 @@ def _operation(error: NotImplementedError) -> str:
 
 
 def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
-    """G [B, k] at the step from `theta` to `stepped`: one backward pass, one forward-mode pass."""
-    return slope(losses, theta, gradient(outer, stepped))
+    """G [B, k] at the step from `theta` to `stepped`: one backward pass, one forward-mode pass.
+
+    Over several ranks v is the mean of theirs, and each has the G of its own rows: nothing is differentiated across ranks."""
+    return slope(losses, theta, *ranks.mean(gradient(outer, stepped)))
 
 
 def double_backward(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from recollect import ranks
 from recollect.errors import BadInput, unknown
 from recollect.mainnet import MainNet
 from recollect.relation import seeing
@@ -107,7 +108,7 @@ class Relational(Phased):
 
     def improve(self, weights: Tensor, by_weight: Tensor) -> None:
         """φ ← Adam, given ∂outer/∂w (Eq. 7)."""
-        (derivative,) = torch.autograd.grad(weights, self.phi, by_weight)
+        (derivative,) = ranks.mean(*torch.autograd.grad(weights, self.phi, by_weight))
         with torch.no_grad():
             self.phi.sub_(self.adam.direction(self.phi, derivative), alpha=self.adam.lr)
 
@@ -148,6 +149,13 @@ class Relation(Relational):
         for name, known in {"order": ORDERS, "hypergradient": HYPERGRADIENTS}.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        if ranks.several() and self.hypergradient != "forward":
+            raise BadInput(
+                f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
+            )
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         super().begin_epoch(task, epoch, epochs)
@@ -195,7 +203,7 @@ class Relation(Relational):
 
     def _aside(self, method, step, terms: Terms, weights: Tensor) -> Tensor:
         """The direction a step with w(φ) would take, while the real step takes another."""
-        (gradient,) = torch.autograd.grad(weighed(terms.losses, weights.detach()), step.net.theta, retain_graph=True)
+        gradient = step.net.gradient(weighed(terms.losses, weights.detach()), retain_graph=True)
         return step.sgd.direction(step.net.theta, method.direction(gradient, step), virtual=True)
 
     def _learn(self, method, step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:

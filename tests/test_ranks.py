@@ -1,0 +1,210 @@
+"""One run over two processes is the run of one: the same parameters, memory, net of weights and statistics, to 1e-10."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from conftest import toy
+from torch import nn
+
+import recollect
+from recollect import Learner, Relation
+from recollect.experiments import RECIPES, defaults
+from recollect.networks import CNN, MLP, Block
+from recollect.norm import Norm
+
+pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="torch has no gloo here")
+SOURCE = Path(recollect.__file__).parents[1]
+CLOSE = 1e-10
+
+
+class Residual(nn.Sequential):
+    """A sum, and a short cut with a layer of its own."""
+
+    rowwise = True
+
+    def __init__(self, shape, classes):
+        super().__init__(nn.Conv2d(shape[0], 4, 3), Norm(4), Block(4, 8, 2), nn.Flatten(), nn.Linear(8 * 9, classes))
+
+
+class Unmarked(nn.Module):
+    """Norm layers in a network that does not say it is `rowwise`: a pass a batch."""
+
+    def __init__(self, shape, classes):
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(shape[0], 4, 3), Norm(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, classes)
+        )
+
+    def forward(self, x):
+        return self.body(x)
+
+
+NETWORKS = {"MLP": MLP, "CNN": CNN, "Residual": Residual, "Unmarked": Unmarked}
+MOST = ("er", "er-ace", "der++", "rer", "rer-ace", "rder")
+OTHERS = ("finetune", "joint", "oewc", "si", "lwf", "gem", "agem", "icarl", "gss", "der")
+WEIGHTINGS = ("er+split", "er-ace+vanilla", "der+++consolidate")
+CASES = [(name, "MLP", {}) for name in MOST] + [(name, "CNN", {}) for name in MOST + OTHERS + WEIGHTINGS]
+CASES += [
+    ("rer", "MLP", {"order": "fresh"}),
+    ("rer", "CNN", {"order": "fresh"}),
+    ("rder", "Residual", {}),
+    ("rer", "Unmarked", {}),
+    ("agem", "Unmarked", {}),
+    ("gem", "Unmarked", {}),
+    ("rder", "CNN", {"forward": "joint"}),
+    ("rer", "CNN", {"momentum": 0.5, "weight_decay": 1e-3}),
+]
+
+
+def named(case) -> str:
+    return " ".join(map(str, case))
+
+
+def learned(name: str, network: str, more: dict) -> dict[str, torch.Tensor]:
+    """The whole state of a learner after two tasks, and the records of its epochs as numbers."""
+    stream = toy(pixels=recollect.Pixels((0.5,), (0.25,), pad=1, flip=True))
+    torch.manual_seed(int(os.environ.get("RANK", 0)))  # other weights on each rank: the first one's count
+    options = defaults(name, "digits") | {"warmup": 1, "interval": 2}
+    own = {key: more[key] for key in more if key in ("forward", "momentum", "weight_decay")}
+    learner = Learner(
+        RECIPES[name].build(options | more),
+        NETWORKS[network](stream.shape, stream.classes),
+        classes=stream.classes,
+        pixels=stream.pixels,
+        memory=10,
+        epochs=2,
+        batch=4,
+        lr=0.02,
+        dtype=torch.float64,
+        **own,
+    )
+    records = []
+    for task in [stream.merged()] if learner.method.merges else stream.tasks:
+        learner.update(task, report=lambda record: records.append({**record, "seconds": 0}))
+        records.append(learner.method.weighting.review(learner, stream.tasks[: learner.tasks - 1], task))
+    numbers = torch.tensor(list(flat(records)), dtype=torch.float64)
+    return {key: tensor.clone() for key, tensor in learner.state().items()} | {"records": numbers}
+
+
+def flat(record):
+    """Every number of a record, the names of its keys left out."""
+    if isinstance(record, (dict, list, tuple)):
+        for part in record.values() if isinstance(record, dict) else record:
+            yield from flat(part)
+    elif isinstance(record, (int, float)):
+        yield float(record)
+
+
+def refusals() -> list[str]:
+    """What several ranks cannot do, in the words a user gets."""
+    stream = toy()
+    make = lambda method, network, **more: Learner(method, network, classes=4, pixels=stream.pixels, **more)
+    mlp = lambda: MLP(stream.shape, 4)
+    asked = [
+        lambda: make(recollect.ER(), mlp(), batch=5),
+        lambda: make(recollect.ER(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), batch=4),
+        lambda: make(recollect.ER(Relation(hypergradient="double-backward")), mlp(), batch=4),
+    ]
+    said = []
+    for ask in asked:
+        try:
+            said.append(str(ask()))
+        except recollect.BadInput as error:
+            said.append(str(error))
+    return said
+
+
+def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
+    environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=300, **more)
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory) -> list[dict]:
+    """What each of two ranks has in the end, case by case."""
+    folder = tmp_path_factory.mktemp("ranks")
+    done = torchrun(__file__, folder, folder=folder)
+    assert done.returncode == 0, done.stderr
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=named)
+def test_two_ranks_at_half_the_batch_are_one_at_the_whole(ranks, case):
+    alone, (one, other) = learned(*case), (rank[named(case)] for rank in ranks)
+    assert alone.keys() == one.keys() == other.keys()
+    for key, tensor in alone.items():
+        assert torch.equal(one[key], other[key]), f"{key} is not the same on both ranks"
+        if key == "records":  # they are written down with four digits
+            assert torch.allclose(one[key], tensor, rtol=2e-3, atol=1e-9, equal_nan=True), key
+        else:
+            assert torch.allclose(one[key].double(), tensor.double(), rtol=0, atol=CLOSE, equal_nan=True), key
+
+
+def test_what_several_ranks_cannot_do_is_refused(ranks):
+    batch, norm, backward = ranks[0]["refusals"]
+    assert "a batch of 5 cannot be dealt to 2 ranks" in batch
+    assert "BatchNorm2d" in norm and "recollect.norm.Norm" in norm
+    assert "hypergradient=forward" in backward
+
+
+RUN = "run rer --epochs 1 --memory 20 --device cpu --json --set classes=0,1,2,3 --set tasks=2".split()
+
+
+def test_torchrun_gives_the_run_of_one_process(tmp_path):
+    pair = torchrun("-m", "recollect", *RUN, "--out", tmp_path / "pair", folder=tmp_path)
+    assert pair.returncode == 0, pair.stderr
+    alone = subprocess.run(
+        [sys.executable, "-m", "recollect", *RUN, "--out", tmp_path / "alone"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(SOURCE)},
+    )
+    one, other = json.loads(pair.stdout), json.loads(alone.stdout)  # one document: the first rank speaks for both
+    assert one["experiment"] == other["experiment"] and one["provenance"]["ranks"] == 2
+    for setting in ("class_il", "task_il"):
+        assert torch.allclose(torch.tensor(one[setting]["matrix"]), torch.tensor(other[setting]["matrix"]), atol=1.5)
+    names = [sorted(path.relative_to(tmp_path / of) for path in (tmp_path / of).rglob("*")) for of in ("pair", "alone")]
+    assert names[0] == names[1]
+
+
+def test_an_error_on_one_rank_ends_the_other_and_leaves_nothing_behind(tmp_path):
+    script = tmp_path / "one.py"
+    script.write_text(ONE_FAILS)
+    failed = torchrun(script, *RUN, "--out", tmp_path / "runs", folder=tmp_path)
+    assert failed.returncode != 0 and "recollect, rank 1: the lights went out" in failed.stderr
+    assert not failed.stdout and not list((tmp_path / "runs").iterdir())
+
+
+ONE_FAILS = """
+import os
+from recollect import cli, errors, learner
+
+class Learner(learner.Learner):
+    def evaluate(self, stream):
+        if self.tasks and os.environ["RANK"] == "1":
+            raise errors.RecollectError("the lights went out")
+        return super().evaluate(stream)
+
+cli.runs.Learner = Learner
+cli.main()
+"""
+
+
+def main(folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    states = {named(case): learned(*case) for case in CASES} | {"refusals": refusals()}
+    torch.save(states, folder / f"{dist.get_rank()}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
