@@ -18,7 +18,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, runs, streams, workers
+from recollect import metrics, runs, streams, tune, workers
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.report import tables
@@ -78,6 +78,27 @@ class Device(str, Enum):
     auto, cpu, cuda = "auto", "cpu", "cuda"
 
 
+Name = Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")]
+OfStream = Annotated[
+    str,
+    typer.Option("--stream", help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them."),
+]
+Memory = Annotated[
+    Optional[int], typer.Option("--memory", help="Samples the memory holds. [dim]Default: the table's[/]")
+]
+Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs a task. [dim]Default: the table's[/]")]
+Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random. [dim]Default: 0[/]")]
+Seeds = Annotated[
+    Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")
+]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.",
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
 Data = Annotated[
     Optional[Path],
@@ -169,26 +190,13 @@ def demo(
     )
 )
 def run_command(
-    method: Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")],
-    stream: Annotated[
-        str, typer.Option(help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them.")
-    ] = "digits",
-    memory: Annotated[
-        Optional[int], typer.Option(help="Samples the memory holds. [dim]Default: the table's[/]")
-    ] = None,
-    epochs: Annotated[Optional[int], typer.Option(help="Epochs a task. [dim]Default: the table's[/]")] = None,
-    seed: Annotated[Optional[int], typer.Option(help="Seed of everything random. [dim]Default: 0[/]")] = None,
-    seeds: Annotated[
-        Optional[int], typer.Option(help="Run seeds 0 to K−1 and give mean and standard deviation.")
-    ] = None,
-    settings: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.",
-        ),
-    ] = None,
+    method: Name,
+    stream: OfStream = "digits",
+    memory: Memory = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    settings: Settings = None,
     device: Where = Device.auto,
     out_dir: Out = Path("runs"),
     data: Data = None,
@@ -199,22 +207,8 @@ def run_command(
     deterministic: Deterministic = False,
 ) -> None:
     """Run one method over one stream of tasks and measure what it remembers."""
-    if seed is not None and seeds is not None:
-        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
-    if seeds is not None and seeds < 1:
-        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
-    placed = {
-        "method": method,
-        "stream": stream,
-        "memory": memory,
-        "epochs": epochs,
-        "seed": seed if seeds is None else seeds,
-    }
-    chosen = assignments(settings or [])
-    for key in chosen:
-        if placed.get(key) is not None:
-            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
-    experiments = [Experiment.of(**(placed | {"seed": s} | chosen)) for s in (range(seeds) if seeds else [seed])]
+    given = asked(method, stream, memory, epochs, seed, seeds, settings)
+    experiments = [Experiment.of(**one) for one in given]
     documents = perform(experiments, Store(out_dir), device, data, fresh, quiet, pack, deterministic)
     if as_json:
         return print_json(several(documents) if seeds else documents[0])
@@ -341,6 +335,47 @@ def study(
     out.print("Means over the seeds with their 95 % confidence intervals, in %.", style="dim")
 
 
+@command(
+    app.command(
+        name="tune",
+        epilog="Examples: [bold]recollect tune er --memory 20[/], [bold]recollect tune der++ --trials 50 --seeds 3 --json[/]",
+    )
+)
+def tune_command(
+    method: Name,
+    stream: OfStream = "digits",
+    trials: Annotated[int, typer.Option(help="Trials in all; those that are there already count.", min=1)] = 20,
+    memory: Memory = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    settings: Settings = None,
+    holdout: Annotated[float, typer.Option(help="Part of each class's training images to judge by.")] = tune.HOLDOUT,
+    device: Where = Device.auto,
+    out_dir: Out = Path("runs"),
+    data: Data = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+) -> None:
+    """Search the fixed weights of a method's loss terms on held-out training images; compare them with the defaults and the relation."""
+    rivals = tune.rivals(asked(method, stream, memory, epochs, seed, seeds, settings))
+    store, console = Store(out_dir), Console(stderr=True, quiet=quiet)
+    say = lambda line: console.print(line, style="dim", highlight=False, soft_wrap=True, markup=False)
+    found = tune.search(
+        rivals[method], store, trials, holdout=holdout, device=device.value, data=data, fresh=fresh, tell=say
+    )
+    tuned = [tune.weighed(experiment, found["best"]["weights"]) for experiment in rivals[method]]
+    rows = {f"{method}, tuned weights": tuned, f"{method}, default weights": rivals.pop(method), **rivals}
+    each = list(dict.fromkeys(experiment for row in rows.values() for experiment in row))  # tuned may be the default
+    results = dict(zip(each, perform(each, store, device, data, fresh, quiet)))
+    documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
+    if as_json:
+        return print_json({"search": found, **record(f"tune {method}", documents)})
+    for table in tables.tuning(found, documents, f"{method} on {stream}"):
+        out.print(table)
+
+
 @command(app.command(epilog="Examples: [bold]recollect bench[/], [bold]recollect bench er rer --json[/]"))
 def bench(
     methods: Annotated[
@@ -422,6 +457,34 @@ def shown(value) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(shown, value)) or "all 1"
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def asked(
+    method: str,
+    stream: str,
+    memory: int | None,
+    epochs: int | None,
+    seed: int | None,
+    seeds: int | None,
+    settings: Sequence[str] | None,
+) -> list[dict]:
+    """What a command asks for, as the settings of one experiment a seed."""
+    if seed is not None and seeds is not None:
+        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
+    if seeds is not None and seeds < 1:
+        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
+    placed = {
+        "method": method,
+        "stream": stream,
+        "memory": memory,
+        "epochs": epochs,
+        "seed": seed if seeds is None else seeds,
+    }
+    chosen = assignments(settings or [])
+    for key in chosen:
+        if placed.get(key) is not None:
+            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
+    return [{**placed, "seed": s, **chosen} for s in (range(seeds) if seeds else [seed])]
 
 
 def assignments(words: Sequence[str]) -> dict[str, str]:

@@ -58,14 +58,7 @@ class Store:
         final = self.path(experiment)
         part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
         part.mkdir(exist_ok=True)
-        with open(part / "lock", "w") as lock:
-            try:
-                if fcntl:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # released by the system if the process dies
-            except OSError:
-                raise BadInput(
-                    f"another process is running this experiment in {part}; wait for it or choose another --out"
-                ) from None
+        with alone(part / "lock", f"is running this experiment in {part}"):
             try:
                 with open(part / "metrics.jsonl", "w") as metrics:
                     _write(part / "experiment.json", experiment.document())
@@ -99,6 +92,19 @@ class Recording:
 
         content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
         (self.folder / f"{name}.safetensors").write_bytes(content)  # a full disk is then an OSError like any other
+
+
+@contextlib.contextmanager
+def alone(lock: Path, doing: str) -> Iterator[None]:
+    """A lock on a file, for one process at a time; the system releases it if the process dies. `doing` is what another
+    process does that has it."""
+    with open(lock, "w") as file:
+        try:
+            if fcntl:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise BadInput(f"another process {doing}; wait for it or choose another --out") from None
+        yield
 
 
 def read_result(folder: Path) -> dict:
