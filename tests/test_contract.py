@@ -266,7 +266,7 @@ def test_imports_point_one_way():
         {"experiments"},
         {"store", "studies"},
         {"runs"},
-        {"places", "bench", "published"},
+        {"places", "bench", "published", "tune"},
         {"report"},
         {"cli"},
     ]
@@ -280,7 +280,7 @@ def test_imports_point_one_way():
 
 
 def test_importing_recollect_brings_in_nothing_heavy():
-    heavy = ["sklearn", "rich", "typer", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
+    heavy = ["sklearn", "rich", "typer", "optuna", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
     code = f"import torch, sys; before = set(sys.modules); import recollect; print([m for m in {heavy} if m in sys.modules and m not in before])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

@@ -134,7 +134,8 @@ def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
     make = lambda given: [Experiment.of("er", "cifar10", **given)]
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cuda")
     assert cli.advised(make, {}, cli.Device.auto)[0].precision == "bfloat16"
-    assert cli.advised(make, {"precision": "float32"}, cli.Device.auto)[0].precision == "float32"
+    exact = {"precision": "float32"}
+    assert cli.advised(lambda more: make(exact | more), exact, cli.Device.auto)[0].precision == "float32"
     assert cli.advised(lambda given: [Experiment.of("er", **given)], {}, cli.Device.auto)[0].precision == "float32"
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cpu")
     assert cli.advised(make, {}, cli.Device.auto)[0].precision == "float32"

@@ -18,7 +18,7 @@ import typer.core
 from rich.console import Console
 from rich.markup import escape
 
-from recollect import metrics, places, ranks, runs, streams, studies
+from recollect import metrics, places, ranks, runs, streams, studies, tune
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.published import published
@@ -79,6 +79,27 @@ class Device(str, Enum):
     auto, cpu, cuda = "auto", "cpu", "cuda"
 
 
+Name = Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")]
+OfStream = Annotated[
+    str,
+    typer.Option("--stream", help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them."),
+]
+Memory = Annotated[
+    Optional[int], typer.Option("--memory", help="Samples the memory holds. [dim]Default: the table's[/]")
+]
+Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs a task. [dim]Default: the table's[/]")]
+Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random. [dim]Default: 0[/]")]
+Seeds = Annotated[
+    Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")
+]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.",
+    ),
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
 Data = Annotated[
     Optional[Path],
@@ -172,26 +193,13 @@ def demo(
     )
 )
 def run_command(
-    method: Annotated[str, typer.Argument(help="A method's name; [bold]recollect methods[/] lists them.")],
-    stream: Annotated[
-        str, typer.Option(help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them.")
-    ] = "digits",
-    memory: Annotated[
-        Optional[int], typer.Option(help="Samples the memory holds. [dim]Default: the table's[/]")
-    ] = None,
-    epochs: Annotated[Optional[int], typer.Option(help="Epochs a task. [dim]Default: the table's[/]")] = None,
-    seed: Annotated[Optional[int], typer.Option(help="Seed of everything random. [dim]Default: 0[/]")] = None,
-    seeds: Annotated[
-        Optional[int], typer.Option(help="Run seeds 0 to K−1 and give mean and standard deviation.")
-    ] = None,
-    settings: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other setting, as often as you like; [bold]recollect methods METHOD[/] lists them.",
-        ),
-    ] = None,
+    method: Name,
+    stream: OfStream = "digits",
+    memory: Memory = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    settings: Settings = None,
     device: Where = Device.auto,
     out_dir: Out = Path("runs"),
     data: Data = None,
@@ -202,23 +210,8 @@ def run_command(
     deterministic: Deterministic = False,
 ) -> None:
     """Run one method over one stream of tasks and measure what it remembers."""
-    if seed is not None and seeds is not None:
-        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
-    if seeds is not None and seeds < 1:
-        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
-    placed = {
-        "method": method,
-        "stream": stream,
-        "memory": memory,
-        "epochs": epochs,
-        "seed": seed if seeds is None else seeds,
-    }
-    chosen = assignments(settings or [])
-    for key in chosen:
-        if placed.get(key) is not None:
-            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
-    make = lambda given: [Experiment.of(**(placed | {"seed": s} | given)) for s in (range(seeds) if seeds else [seed])]
-    experiments = advised(make, chosen, device)
+    each = asked(method, stream, memory, epochs, seed, seeds, settings)
+    experiments = advised(lambda given: [Experiment.of(**one | given) for one in each], each[0], device)
     documents = perform(
         experiments,
         Store(out_dir),
@@ -379,8 +372,8 @@ def study(
         return out.print(table)
     given, found = assignments(settings or []), []
 
-    def make(given: dict) -> list[Experiment]:
-        found[:] = [studies.study(name, seeds, only, given)]
+    def make(more: dict) -> list[Experiment]:
+        found[:] = [studies.study(name, seeds, only, given | more)]
         return [experiment for row in found[0].rows.values() for experiment in row]
 
     experiments, store = advised(make, given, device), Store(out_dir)
@@ -416,6 +409,50 @@ def study(
         print(f"recollect: {run} failed: {sentence}", file=sys.stderr)
     if wrong:
         fail(f"{len(wrong)} of {len(experiments)} runs failed; the same command tries them again", 1)
+
+
+@command(
+    app.command(
+        name="tune",
+        epilog="Examples: [bold]recollect tune er --memory 20[/], [bold]recollect tune der++ --trials 50 --seeds 3 --json[/]",
+    )
+)
+def tune_command(
+    method: Name,
+    stream: OfStream = "digits",
+    trials: Annotated[int, typer.Option(help="Trials in all; those that are there already count.", min=1)] = 20,
+    memory: Memory = None,
+    epochs: Epochs = None,
+    seed: Seed = None,
+    seeds: Seeds = None,
+    settings: Settings = None,
+    holdout: Annotated[float, typer.Option(help="Part of each class's training images to judge by.")] = tune.HOLDOUT,
+    device: Where = Device.auto,
+    out_dir: Out = Path("runs"),
+    data: Data = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+) -> None:
+    """Search the fixed weights of a method's loss terms on held-out training images; compare them with the defaults and the relation."""
+    given = asked(method, stream, memory, epochs, seed, seeds, settings)
+    low = advised(lambda more: [Experiment.of(**given[0] | more)], given[0], device)[0].precision
+    rivals = tune.rivals([{**one, "precision": low} for one in given])
+    store, console = Store(out_dir), Console(stderr=True, quiet=quiet)
+    say = lambda line: console.print(line, style="dim", highlight=False, soft_wrap=True, markup=False)
+    found = tune.search(
+        rivals[method], store, trials, holdout=holdout, device=device.value, data=data, fresh=fresh, tell=say
+    )
+    tuned = [tune.weighed(experiment, found["best"]["weights"]) for experiment in rivals[method]]
+    rows = {f"{method}, tuned weights": tuned, f"{method}, default weights": rivals.pop(method), **rivals}
+    each = list(dict.fromkeys(experiment for row in rows.values() for experiment in row))  # tuned may be the default
+    results = dict(zip(each, perform(each, store, quiet, device=device.value, data=data, fresh=fresh)))
+    documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
+    if as_json:
+        study = studies.Study(f"tune {method}", "", rows)
+        return print_json({"search": found, **record(study, documents, {})})
+    for table in tables.tuning(found, documents, f"{method} on {stream}"):
+        out.print(table)
 
 
 @command(app.command(epilog="Examples: [bold]recollect bench[/], [bold]recollect bench er rer --json[/]"))
@@ -503,6 +540,34 @@ def shown(value) -> str:
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def asked(
+    method: str,
+    stream: str,
+    memory: int | None,
+    epochs: int | None,
+    seed: int | None,
+    seeds: int | None,
+    settings: Sequence[str] | None,
+) -> list[dict]:
+    """What a command asks for, as the settings of one experiment a seed."""
+    if seed is not None and seeds is not None:
+        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
+    if seeds is not None and seeds < 1:
+        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
+    placed = {
+        "method": method,
+        "stream": stream,
+        "memory": memory,
+        "epochs": epochs,
+        "seed": seed if seeds is None else seeds,
+    }
+    chosen = assignments(settings or [])
+    for key in chosen:
+        if placed.get(key) is not None:
+            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
+    return [{**placed, "seed": s, **chosen} for s in (range(seeds) if seeds else [seed])]
+
+
 def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
     """KEY=VALUE words as a mapping."""
     for word in words:
@@ -514,13 +579,13 @@ def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
 
 def advised(make: Callable[[dict], list[Experiment]], given: dict, device: Device) -> list[Experiment]:
     """The experiments, in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU."""
-    experiments = make(given)
+    experiments = make({})
     low = (
         "precision" not in given
         and any(e.network == "resnet18" for e in experiments)
         and runs.choose(device.value) == "cuda"
     )
-    return make(given | {"precision": "bfloat16"}) if low else experiments
+    return make({"precision": "bfloat16"}) if low else experiments
 
 
 def perform(

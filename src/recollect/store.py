@@ -16,6 +16,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
@@ -85,25 +86,15 @@ class Store:
 
 @contextlib.contextmanager
 def _claim(part: Path) -> Iterator[None]:
-    """The folder of a run in progress, made, and a lock on it that the system releases if the process dies."""
+    """The folder of a run in progress, made, and nobody else in it."""
     while True:
         part.mkdir(exist_ok=True)
-        try:
-            lock = open(part / "lock", "w")
-        except FileNotFoundError:  # finished and renamed just now
-            continue
-        with lock:
+        with contextlib.ExitStack() as stack:
             try:
-                if fcntl:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise Busy(
-                    f"another process is running this experiment in {part}; wait for it or choose another --out"
-                ) from None
-            try:
+                lock = stack.enter_context(alone(part / "lock", f"is running this experiment in {part}"))
                 ours = os.path.samestat(os.fstat(lock.fileno()), os.stat(part / "lock"))
-            except FileNotFoundError:
-                ours = False
+            except FileNotFoundError:  # finished and renamed just now
+                continue
             if ours:  # and not the lock of a run that was renamed between opening and locking it
                 yield
                 return
@@ -127,6 +118,19 @@ class Recording:
 
         content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
         (self.folder / f"{name}.safetensors").write_bytes(content)  # a full disk is then an OSError like any other
+
+
+@contextlib.contextmanager
+def alone(lock: Path, doing: str) -> Iterator[IO]:
+    """A lock on a file, for one process at a time; the system releases it if the process dies. `doing` is what another
+    process does that has it."""
+    with open(lock, "w") as file:
+        try:
+            if fcntl:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise Busy(f"another process {doing}; wait for it or choose another --out") from None
+        yield file
 
 
 def read_result(folder: Path) -> dict:

@@ -146,6 +146,27 @@ def plan(study: Study, done: Set[Experiment]) -> Table:
     return table
 
 
+def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterator[Table]:
+    """What a search of weights found, and what its weights, the default ones and learned ones do on the test images."""
+    best, listed = search["best"], lambda weights: ", ".join(f"{weight:g}" for weight in weights)
+    columns = "best weights", "validation ACC", "trials", "pruned", "seconds"
+    table = plain(*columns, title=f"{of}: the search", numbers=True)
+    figures = f"{best['acc']:.2f}", str(len(search["trials"])), str(search["pruned"]), f"{search['seconds']:.1f}"
+    table.add_row(listed(best["weights"]), *figures)
+    yield table
+    columns = "", "weights", "Class-IL ACC", "s to search", "s to run"
+    table = plain(*columns, title=f"{of}: on the test images, in %", numbers=True)
+    for number, (label, runs) in enumerate(rows.items()):
+        table.add_row(
+            label,
+            listed(runs[0]["experiment"]["options"]["weights"]) if number < 2 else "learned",
+            cell(metrics.across(runs)["class_il"]["acc"], len(runs)),
+            f"{search['seconds']:.1f}" if number == 0 else "–",
+            f"{sum(run['seconds'] for run in runs):.1f}",
+        )
+    yield table
+
+
 def bench(document: dict) -> Table:
     """A row a method and way of taking a step."""
     shapes = document["shapes"]
