@@ -175,6 +175,7 @@ def test_torchrun_gives_the_run_of_one_process(tmp_path):
     assert names[0] == names[1]
 
 
+@pytest.mark.slow
 def test_an_error_on_one_rank_ends_the_other_and_leaves_nothing_behind(tmp_path):
     script = tmp_path / "one.py"
     script.write_text(ONE_FAILS)

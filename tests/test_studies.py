@@ -185,6 +185,7 @@ def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
     assert process.returncode == 0 and set(seen) == {e.name for e in study}
 
 
+@pytest.mark.slow
 def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
     pytest.importorskip("submitit")
     from recollect.places import slurm

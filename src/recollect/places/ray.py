@@ -6,6 +6,8 @@ again elsewhere. Options are those of ray.init, such as address.
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
@@ -25,7 +27,10 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
     remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(perform_there)
     room = job.jobs or int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1))
     waiting, out = deque(todo), {}
-    with claims(job) as held:
+    with (
+        claims(job) as held,
+        contextlib.redirect_stdout(sys.stderr),
+    ):  # Ray reports lost nodes on stdout, which is the result's
         while waiting or out:
             while waiting and len(out) < room:
                 experiment = waiting.popleft()
