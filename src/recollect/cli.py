@@ -129,7 +129,10 @@ def command(register: Callable) -> Callable:
             except RecollectError as error:
                 fail(str(error), error.exit_code)
             except KeyboardInterrupt:
-                fail("stopped; runs that were complete are kept, the one in progress is not", 130)
+                fail(
+                    "stopped; complete runs are kept, and one of more than a minute goes on from its last checkpoint",
+                    130,
+                )
             except BrokenPipeError:
                 raise
             except (MemoryError, RuntimeError) as error:  # torch has no error of its own for the CPU's memory

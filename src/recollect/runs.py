@@ -20,6 +20,7 @@ from recollect.capture import on_own_stream
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
 from recollect.learner import Learner
+from recollect.state import joined, part
 from recollect.store import Done, Store
 from recollect.streams import Stream
 from recollect.version import __version__
@@ -87,7 +88,7 @@ def performing(
     stream = load(experiment, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
     if ranks.rank():  # the first one writes for all
-        return (yield from run.steps(lambda record: None, lambda name, tensors: None))
+        return (yield from run.steps(saved=ranks.told(None)))
     try:
         with store.recording(experiment, fresh) as recording:
 
@@ -96,7 +97,8 @@ def performing(
                 if report:
                     report(line)
 
-            result = yield from run.steps(record, recording.tensors)
+            saved = ranks.told(recording.resumed)
+            result = yield from run.steps(record, recording.tensors, recording.checkpoint, saved)
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
@@ -122,9 +124,7 @@ def fit(
     report: Report = lambda record: None,
 ) -> dict:
     """Learn the stream and measure, keeping nothing."""
-    return finish(
-        Run(experiment, load(experiment, data), choose(device), network).steps(report, lambda name, tensors: None)
-    )
+    return finish(Run(experiment, load(experiment, data), choose(device), network).steps(report))
 
 
 class Run:
@@ -154,18 +154,37 @@ class Run:
             experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings
         )
 
-    def steps(self, report: Report, keep: Callable[[str, dict], None]) -> Steps:
-        """The run, a step at a time; its value at the end is the result document."""
+    def steps(
+        self,
+        report: Report = lambda record: None,
+        keep: Callable[[str, dict], None] = lambda name, tensors: None,
+        save: Callable[[Callable[[], dict]], None] = lambda state: None,
+        saved: dict | None = None,
+    ) -> Steps:
+        """The run, a step at a time; its value at the end is the result document. `save` is offered the state after every
+        epoch and task, and `saved` is one to go on from."""
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.precision, self.deterministic):
-            untrained, rows = learner.evaluate(self.stream), []
+            measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
+            untrained, *rows = measures or [learner.evaluate(self.stream)]
+            seconds = lambda: before + time.perf_counter() - start
+
+            def state() -> dict:
+                counts = {"seconds": torch.tensor(seconds(), dtype=torch.float64), "resumed": torch.tensor(resumed)}
+                seen = {"measures": torch.tensor([untrained, *rows], dtype=torch.float64)}  # [1 + tasks, 2, tasks]
+                return joined({"at": learner.state(), "run": counts | seen})
+
+            def told(record: dict) -> None:
+                report(record)
+                save(state)
+
             tasks = [self.stream.merged()] if method.merges else self.stream.tasks
-            for number, task in enumerate(tasks):
-                yield from learner.updating(task, report)
+            for number, task in list(enumerate(tasks))[learner.tasks :]:
+                yield from learner.updating(task, told)
                 if review := method.weighting.review(learner, tasks[:number], task):
                     report({"event": "review", "task": number, **review})
                 rows.append(learner.evaluate(self.stream))
-                report({"event": "task", "task": number, **rows[-1]._asdict()})
+                told({"event": "task", "task": number, **rows[-1]._asdict()})
             if state := method.weighting.state():
                 keep("weighting", state)
             measured = {
@@ -175,11 +194,18 @@ class Run:
             return {
                 "experiment": self.experiment.document(),
                 **measured,
-                "seconds": round(time.perf_counter() - start, 3),
+                "seconds": round(seconds(), 3),
                 "classes": list(self.stream.names),
                 "network": self.network,
-                "provenance": provenance(self.device) | {"deterministic": self.deterministic},
+                "provenance": provenance(self.device) | {"deterministic": self.deterministic, "resumed": resumed},
             }
+
+    def _resume(self, saved: dict) -> tuple[list[metrics.Accuracies], float, int]:
+        """Be where a run was: its accuracies so far, its seconds, how often it has been resumed."""
+        self.learner.restore(part(saved, "at"))
+        run = part(saved, "run")
+        measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
+        return measures, float(run["seconds"]), int(run["resumed"]) + 1
 
 
 @functools.lru_cache(maxsize=2)

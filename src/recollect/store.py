@@ -5,18 +5,23 @@
     result.json        the accuracies, metrics, seconds and provenance
     *.safetensors      what the run leaves behind to be looked at
 
-A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run.
+A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run. A run of more
+than a minute leaves a `checkpoint` there, tensors and a checksum, from which it goes on if it is stopped or killed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+import torch
 
 from recollect.errors import BadInput
 from recollect.experiments import Experiment
@@ -25,6 +30,11 @@ try:
     import fcntl
 except ImportError:  # Windows: two processes on one run are then not told apart
     fcntl = None
+
+
+CHECKPOINT = "checkpoint"
+EVERY = 60  # seconds between checkpoints, unless $RECOLLECT_CHECKPOINT says otherwise
+LENGTH = "records.length"  # bytes of metrics.jsonl at the checkpoint
 
 
 class Busy(BadInput):
@@ -62,7 +72,8 @@ class Store:
 
     @contextlib.contextmanager
     def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
-        """A run being written; if it is there already, only when `fresh`. What goes wrong inside leaves nothing behind."""
+        """A run being written; if it is there already, only when `fresh`. What goes wrong inside leaves nothing behind; what
+        is stopped leaves its checkpoint, if it has one."""
         self.prepare()
         final = self.path(experiment)
         part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
@@ -70,17 +81,21 @@ class Store:
             try:
                 if final.exists() and not fresh:
                     raise Done(f"{final} is there already")
-                with open(part / "metrics.jsonl", "w") as metrics:
+                if fresh:
+                    (part / CHECKPOINT).unlink(missing_ok=True)
+                with open(part / "metrics.jsonl", "a") as metrics:
                     _write(part / "experiment.json", experiment.document())
                     yield Recording(part, metrics)
+                (part / CHECKPOINT).unlink(missing_ok=True)
                 if final.exists():  # run again on purpose: the old run makes way only now, and in one move
                     shutil.rmtree(old, ignore_errors=True)
                     final.rename(old)
                 part.rename(final)
                 (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
                 shutil.rmtree(old, ignore_errors=True)
-            except BaseException:
-                shutil.rmtree(part, ignore_errors=True)
+            except BaseException as error:
+                if isinstance(error, Exception) or not (part / CHECKPOINT).exists():
+                    shutil.rmtree(part, ignore_errors=True)
                 raise
 
 
@@ -103,8 +118,36 @@ def _claim(part: Path) -> Iterator[None]:
 class Recording:
     """The folder of a run in progress."""
 
-    def __init__(self, folder: Path, metrics):
-        self.folder, self._metrics = folder, metrics
+    def __init__(self, folder: Path, metrics: IO):
+        self.folder, self._metrics, self._saved = folder, metrics, time.monotonic()
+        self.resumed = self._resume()  # the state it was left in, or None
+
+    def _resume(self) -> dict | None:
+        """The checkpoint, if there is a sound one; the records then end where it was written."""
+        from safetensors import SafetensorError
+        from safetensors.torch import load
+
+        try:
+            content = (self.folder / CHECKPOINT).read_bytes()
+            digest, payload = content[:32], content[32:]
+            state = load(payload) if hashlib.sha256(payload).digest() == digest else None
+        except (FileNotFoundError, SafetensorError):
+            state = None
+        self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
+        return state
+
+    def checkpoint(self, state: Callable[[], dict]) -> None:
+        """Write the state down, if the last time was a minute ago: whole, or not at all."""
+        if time.monotonic() - self._saved < float(os.environ.get("RECOLLECT_CHECKPOINT", EVERY)):
+            return
+        payload = _bytes(state() | {LENGTH: torch.tensor(self._metrics.tell())})
+        new = self.folder / f"{CHECKPOINT}.new"
+        with open(new, "wb") as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.folder / CHECKPOINT)
+        self._saved = time.monotonic()
 
     def line(self, record: dict) -> None:
         self._metrics.write(json.dumps(record) + "\n")
@@ -114,10 +157,15 @@ class Recording:
         _write(self.folder / "result.json", document)
 
     def tensors(self, name: str, tensors: dict) -> None:
-        from safetensors.torch import save
+        (self.folder / f"{name}.safetensors").write_bytes(
+            _bytes(tensors)
+        )  # a full disk is then an OSError like any other
 
-        content = save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
-        (self.folder / f"{name}.safetensors").write_bytes(content)  # a full disk is then an OSError like any other
+
+def _bytes(tensors: dict) -> bytes:
+    from safetensors.torch import save
+
+    return save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
 
 
 @contextlib.contextmanager

@@ -1,0 +1,134 @@
+"""A run that is killed at any instant goes on from its last checkpoint and ends as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from recollect import Experiment, runs
+from recollect.experiments import RECIPES
+from recollect.store import CHECKPOINT, Store, read_lines
+
+SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)
+
+
+@pytest.fixture(autouse=True)
+def every_epoch(monkeypatch):
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+
+
+def same(one: dict, other: dict) -> bool:
+    return all(one[key] == other[key] for key in ("experiment", "class_il", "task_il", "classes", "network"))
+
+
+def told(folder: Path) -> list[dict]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(folder)]
+
+
+class Killed(BaseException):
+    """As abrupt as a signal, in one process."""
+
+
+@pytest.mark.parametrize("name", ["er", "rder", "icarl", "si", "joint", "er-ace+consolidate"])
+def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
+    experiment = Experiment.of(name, **SETTINGS)
+    whole = runs.perform(experiment, Store(tmp_path / "whole"), device="cpu")
+    expected, store = told(Store(tmp_path / "whole").path(experiment)), Store(tmp_path / "cut")
+    while True:
+        count = 0
+
+        def report(record):
+            nonlocal count
+            count += 1
+            if count == 3:  # records on from wherever it was; it may be that only the first of them was saved
+                raise Killed
+
+        with pytest.raises(Killed):
+            runs.perform(experiment, store, device="cpu", report=report)
+        folder = store.path(experiment).with_name(experiment.name + ".part")
+        assert (folder / CHECKPOINT).exists()
+        if len(read_lines(folder)) >= len(expected) - 3:
+            break
+    result = runs.perform(experiment, store, device="cpu")
+    assert same(result, whole) and told(store.path(experiment)) == expected
+    assert result["provenance"]["resumed"] > 0 and whole["provenance"]["resumed"] == 0
+    assert not (store.path(experiment) / CHECKPOINT).exists()
+
+
+def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
+    experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
+    whole = runs.perform(experiment, Store(tmp_path / "whole"), device="cpu")
+    words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
+    command = [sys.executable, "-m", "recollect", *words.split(), str(tmp_path / "cut")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    part = tmp_path / "cut" / (experiment.name + ".part")
+    length = lambda: len((part / "metrics.jsonl").read_text().splitlines()) if (part / "metrics.jsonl").exists() else 0
+    for goal, pause in ((5, 0.0), (14, 0.013)):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and length() < goal:
+            time.sleep(0.002)
+        time.sleep(pause)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert (part / CHECKPOINT).exists()
+    result = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    assert same(result, json.loads(json.dumps(whole))) and result["provenance"]["resumed"] == 2
+    relation = [Store(tmp_path / of).path(experiment) / "weighting.safetensors" for of in ("whole", "cut")]
+    assert relation[0].read_bytes() == relation[1].read_bytes()
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[:-7], lambda b: b[:50] + b"x" + b[51:], lambda b: b"", lambda b: b"{}"])
+def test_a_damaged_checkpoint_is_not_used(tmp_path, damage):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    whole = runs.fit(experiment, device="cpu")
+
+    def stop(record):
+        if record["event"] == "task":
+            raise Killed
+
+    with pytest.raises(Killed):
+        runs.perform(experiment, store, device="cpu", report=stop)
+    checkpoint = store.path(experiment).with_name(experiment.name + ".part") / CHECKPOINT
+    checkpoint.write_bytes(damage(checkpoint.read_bytes()))
+    result = runs.perform(experiment, store, device="cpu")
+    assert same(result, whole) and result["provenance"]["resumed"] == 0
+    assert len(told(store.path(experiment))) == 3 * 3, "and the records are those of one run"
+
+
+def test_an_error_leaves_no_checkpoint_and_fresh_begins_anew(tmp_path):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+
+    def stop(record, error):
+        if record["event"] == "task":
+            raise error
+
+    with pytest.raises(ValueError):
+        runs.perform(experiment, store, device="cpu", report=lambda record: stop(record, ValueError()))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(Killed):
+        runs.perform(experiment, store, device="cpu", report=lambda record: stop(record, Killed()))
+    assert runs.perform(experiment, store, device="cpu", fresh=True)["provenance"]["resumed"] == 0
+
+
+def test_short_runs_write_no_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.delenv("RECOLLECT_CHECKPOINT")
+    experiment, seen = Experiment.of("er", **SETTINGS), []
+    look = lambda record: seen.append((tmp_path / (experiment.name + ".part") / CHECKPOINT).exists())
+    runs.perform(experiment, Store(tmp_path), device="cpu", report=look)
+    assert seen and not any(seen)
+
+
+def test_every_recipe_has_a_state_that_can_be_written():
+    from safetensors.torch import load, save
+
+    for name in RECIPES:
+        run = runs.Run(Experiment.of(name, **SETTINGS), runs.load(Experiment.of(name, **SETTINGS)), "cpu")
+        state = run.learner.state()
+        again = load(save({key: tensor.contiguous() for key, tensor in state.items()}))
+        assert all(torch.equal(again[key], state[key]) for key in state), name
