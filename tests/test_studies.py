@@ -46,7 +46,8 @@ def call(words: str):
 
 def finished() -> dict[str, int]:
     """The runs there are, and when each was finished."""
-    return {path.parent.name: path.stat().st_mtime_ns for path in Path("runs").glob("*/result.json")}
+    results = [path for path in Path("runs").glob("*/result.json") if path.parent.suffix != ".part"]
+    return {path.parent.name: path.stat().st_mtime_ns for path in results}
 
 
 # The grid ------------------------------------------------------------------------------------------------------------
