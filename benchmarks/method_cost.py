@@ -52,6 +52,12 @@ def peer(command: list[str], name: str) -> float:
     return float(re.search(r"([\d.]+) ms an iteration", said)[1]) * 136 / 1e3
 
 
+def version(command: list[str] | None) -> str | None:
+    if command:
+        ask = "import importlib.metadata as m; print('avalanche-lib', m.version('avalanche-lib'))"
+        return subprocess.run([command[0], "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
@@ -82,7 +88,13 @@ def main():
         print(f"{name:9} {row['seconds']:.3f} s an epoch, {row['of_finetune']:.2f} of fine-tuning{beside}")
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"rows": rows, "rounds": arguments.rounds, "torch": torch.__version__}, file, indent=1)
+            record = {
+                "rows": rows,
+                "rounds": arguments.rounds,
+                "torch": torch.__version__,
+                "peer": version(arguments.peer),
+            }
+            json.dump(record, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -196,7 +196,7 @@ def method_cost() -> str:
     ]
     return (
         markdown(["method", "s an epoch", "of fine-tuning", "of avalanche-lib's"], rows)
-        + f"\n\ntorch {r['torch']}, one thread, processor time, median of {r['rounds']} rounds; avalanche-lib 0.6.0."
+        + f"\n\ntorch {r['torch']}, one thread, processor time, median of {r['rounds']} rounds; {r['peer']}."
     )
 
 

@@ -12,6 +12,11 @@ def one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True)
+def same_randomness():
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def digits() -> Stream:
     return recollect.load("digits")

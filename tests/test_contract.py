@@ -81,6 +81,31 @@ def test_resumed_equals_uninterrupted_after_any_epoch(name):
         assert again.evaluate(stream) == whole.evaluate(stream)
 
 
+def test_a_state_stays_what_it_was():
+    stream = toy()
+    learner = learner_of("rder", stream)
+    learner.update(stream.tasks[0])
+    state = learner.state()
+    before = {key: tensor.clone() for key, tensor in state.items()}
+    learner.update(stream.tasks[1])
+    assert all(torch.equal(state[key], before[key]) for key in state)
+
+
+def test_runs_that_take_turns_keep_their_arithmetic_until_the_last_is_gone():
+    from recollect import runs
+
+    flags = lambda: [getattr(*flag) for flag in runs.FLAGS]
+    fake = type("", (), {"device": torch.device("cuda")})
+    before = flags()
+    one, other = (runs.arithmetic(fake, "float32", deterministic=True) for _ in range(2))
+    one.__enter__()
+    other.__enter__()
+    one.__exit__(None, None, None)
+    assert flags() == [False, False, False, True], "float32 and deterministic, still"
+    other.__exit__(None, None, None)
+    assert flags() == before
+
+
 @pytest.mark.parametrize("name", RECIPES)
 def test_seeds_together_equal_seeds_apart(name):
     """Two learners that take turns, step by step, as runs on one GPU do."""

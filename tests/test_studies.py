@@ -53,7 +53,7 @@ def finished() -> dict[str, int]:
 # The grid ------------------------------------------------------------------------------------------------------------
 def test_a_file_is_a_grid_of_all_combinations():
     study = studies.study("mine.toml")
-    assert study.question == "does a larger memory help?" and study.name == "mine"
+    assert study.question == "does a larger memory help?" and study.name == "mine.toml"
     assert list(study.rows) == ["er, M = 10", "er, M = 20", "finetune"], "fine-tuning keeps no memory to vary"
     (first, second), *_ = study.rows.values()
     assert (first.memory, first.seed, second.seed, first.classes) == (10, 0, 1, ("0", "1", "2", "3"))
@@ -74,12 +74,73 @@ def test_a_file_is_a_grid_of_all_combinations():
         ("[[grid]]\nmethod = 'err'", "unknown method 'err'"),
         ("[[grid]]\nmethod = 'er'\nmemroy = 3", "did you mean 'memory'?"),
         ("[[grid]]\nmethod = 'er'\n[[grid]]\nmethod = 'er'\nlr = 0.5", "two rows 'er'"),
+        ("[[grid]]\nmethod = 'er'\nseed = [1, 2]", "seed has no place in a grid"),
+        ("[[grid]]\nmethod = 'er'\nseeds = 2", "seeds has no place in a grid"),
+        ("[[grid]]\nmethod = [1]", "method = [1] must be a name"),
+        ("[[grid]]\nmethod = [['er']]", "must be a name"),
+        ("[[grid]]\nmethod = 'er'\nstream = 3", "stream = 3 must be a name"),
+        ("[[grid]]\nmethod = 'er'\nmemory = []", "memory = [] must be a value"),
+        ("[[grid]]\nmethod = 'er'\nweights = 1", "weights = 1 must be a list"),
+        ("[[grid]]\nmethod = 'er'\nweights = []", "weights = [] must be a list"),
+        ("[[grid]]\nmethod = 'er'\nlr = {a = 1}", "must be a value"),
     ],
 )
 def test_a_file_that_cannot_be_is_answered_in_a_sentence(text, words):
     Path("wrong.toml").write_text(text)
     result = call("study wrong.toml")
     assert result.exit_code == 2 and words in result.stderr and result.stderr.count("\n") == 1, result.stderr
+
+
+def test_weights_are_a_row_or_several():
+    write = lambda weights: Path("w.toml").write_text(f"[[grid]]\nmethod = 'er'\nweights = {weights}")
+    write([1, 0.5])
+    assert list(studies.study("w.toml").rows) == ["er"]
+    write([[1, 0.5], [1, 1]])
+    assert list(studies.study("w.toml").rows) == ["er, weights = [1, 0.5]", "er, weights = [1, 1]"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "digits --set method=er",
+        "digits --set seed=3",
+        "table1-cifar10 --only rder --set memory=200",
+        "relation-digits --set memory=20",
+        "similarity --set classes=ship,truck",
+    ],
+)
+def test_a_setting_that_rows_are_named_after_cannot_be_overridden(words):
+    result = call(f"study {words} --dry-run")
+    assert result.exit_code == 2 and "choose among them with --only" in result.stderr
+
+
+def test_published_figures_belong_to_the_papers_studies_alone():
+    Path("table1-cifar10.toml").write_text(TOML.replace("memory = [10, 20]", "memory = [200, 500]"))
+    study = studies.study("table1-cifar10.toml")
+    assert "er, M = 200" in study.rows and published(study.name, "er, M = 200") is None
+
+
+@pytest.mark.parametrize(
+    "words, sentence",
+    [
+        ("--place a=1", "--place is for"),
+        ("--on slurm", "there is no Slurm here"),
+        ("--on slurm --place cluster=nowhere", "submitit does not take"),
+        ("--on slurm --place cluster=local --place foo=3", "submitit does not take"),
+        ("--on slurm --place foo", "has no '='"),
+    ],
+)
+def test_a_place_that_cannot_be_is_answered_in_a_sentence(words, sentence):
+    pytest.importorskip("submitit")
+    result = call(f"study mine.toml {words}")
+    assert result.exit_code == 2 and sentence in result.stderr, (result.stderr, result.exception)
+
+
+def test_on_a_cluster_the_precision_does_not_depend_on_the_machine_that_sends(monkeypatch):
+    make = lambda given: [Experiment.of("er", "cifar10", **given)]
+    monkeypatch.setattr(cli.runs, "choose", lambda device: pytest.fail("asked this machine"))
+    assert cli.advised(make, {}, cli.Device.cuda, "slurm")[0].precision == "bfloat16"
+    assert cli.advised(make, {}, cli.Device.auto, "ray")[0].precision == "float32"
 
 
 def test_a_study_that_is_not_there_is_said_to_be():
@@ -211,6 +272,25 @@ def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
     assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 200]
     here = places.perform_all(experiments, Store("here"), device="cpu")
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_no_failure():
+    experiment, job = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1), places.Job(Store("runs"))
+    job.run(experiment)
+    from recollect.places import away
+
+    with away.claims(job) as held:
+        refused = held.take(experiment)
+    monkey = lambda todo, job, report: iter([(experiment, refused)])
+    assert type(refused).__name__ == "Done"
+    import recollect.places.local as here
+
+    before, here.perform = here.perform, monkey
+    try:
+        (outcome,) = places.perform_all([experiment], Store("runs"), fresh=True, device="cpu")
+    finally:
+        here.perform = before
+    assert outcome["experiment"]["epochs"] == 1
 
 
 @pytest.mark.parametrize("place, package", [("ray", "ray"), ("slurm", "submitit")])

@@ -18,9 +18,10 @@ from recollect.learner import Learner
 from recollect.networks import build
 from recollect.runs import arithmetic
 from recollect.streams import STREAMS, Task
+from recollect.studies import FAMILIES
 
 METHODS = ("er", "rer", "der++", "rder")
-PAIRS = {"rer": "er", "rer-ace": "er-ace", "rder": "der++"}
+PAIRS = {relational: base for base, relational in FAMILIES.items()}
 
 
 class Way(NamedTuple):
@@ -128,6 +129,7 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
         before = torch.cuda.memory_allocated()
     learners = [learner_of(method, device, way, seed, memory) for seed in range(way.together)]
     seconds: list[list[float]] = [[] for _ in learners]
+    taken = [0 for _ in learners]  # steps of the second task, which may be on more than its own samples
     first: list[float] = []
 
     def work(number: int):
@@ -135,7 +137,9 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
             if step == 2:  # recorded by now
                 first.append(time.perf_counter() - start)
             yield
-        yield from learners[number].updating(tasks[1], lambda record: seconds[number].append(record["seconds"]))
+        for _ in learners[number].updating(tasks[1], lambda record: seconds[number].append(record["seconds"])):
+            taken[number] += 1
+            yield
 
     with arithmetic(learners[0], way.precision):
         streams = [torch.cuda.stream(torch.cuda.Stream()) if on_gpu else _Here() for _ in learners]
@@ -145,7 +149,8 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
                 with pair[1]:
                     if next(pair[0], running) is running:
                         running.remove(pair)
-    ms = statistics.median(value for run in seconds for value in run[2:]) / shapes.steps * 1e3 / way.together
+    epoch = statistics.median(value for run in seconds for value in run[2:])
+    ms = epoch / (taken[0] / len(seconds[0])) * 1e3 / way.together
     peak = (torch.cuda.max_memory_allocated() - before) / 2**20 / way.together if on_gpu else None
     return {
         "milliseconds": round(ms, 3),

@@ -319,8 +319,7 @@ def check_command(
         raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")
 
 
-class Place(str, Enum):
-    local, ray, slurm = "local", "ray", "slurm"
+Place = Enum("Place", {name: name for name in places.PLACES}, type=str)
 
 
 @command(
@@ -356,7 +355,10 @@ def study(
             "--place", metavar="KEY=VALUE", help="An option of that place: address=… for Ray, partition=… for Slurm."
         ),
     ] = None,
-    jobs: Annotated[Optional[int], typer.Option(help="Runs at a time. [dim]Default: one a core[/]", min=1)] = None,
+    jobs: Annotated[
+        Optional[int],
+        typer.Option(help="Worker processes, or jobs on a cluster, at a time. [dim]Default: one a core[/]", min=1),
+    ] = None,
     out_dir: Out = Path("runs"),
     data: Data = None,
     device: Where = Device.auto,
@@ -379,11 +381,11 @@ def study(
         found[:] = [studies.study(name, seeds, only, given | more)]
         return [experiment for row in found[0].rows.values() for experiment in row]
 
-    experiments, store = advised(make, given, device), Store(out_dir)
+    experiments, store = advised(make, given, device, on.value), Store(out_dir)
     (chosen,) = found
     if dry_run:
         return out.print(tables.plan(chosen, {e for e in experiments if store.result(e) is not None}))
-    options = assignments(place or [], "--place")
+    options = {key: int(v) if v.isdigit() else v for key, v in assignments(place or [], "--place").items()}
     outcomes = perform(
         experiments,
         store,
@@ -580,15 +582,16 @@ def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
     return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
 
 
-def advised(make: Callable[[dict], list[Experiment]], given: dict, device: Device) -> list[Experiment]:
-    """The experiments, in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU."""
+def advised(
+    make: Callable[[dict], list[Experiment]], given: dict, device: Device, on: str = "local"
+) -> list[Experiment]:
+    """The experiments, in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU. What a
+    cluster's machines have is not for this one to find out."""
     experiments = make({})
-    low = (
-        "precision" not in given
-        and any(e.network == "resnet18" for e in experiments)
-        and runs.choose(device.value) == "cuda"
-    )
-    return make({"precision": "bfloat16"}) if low else experiments
+    if "precision" in given or not any(e.network == "resnet18" for e in experiments):
+        return experiments
+    where = runs.choose(device.value) if on == "local" else device.value
+    return make({"precision": "bfloat16"}) if where == "cuda" else experiments
 
 
 def perform(

@@ -182,7 +182,7 @@ class Learner:
                 "met": torch.tensor(sorted(self.met), dtype=torch.long),
             },
         }
-        return joined(parts)
+        return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be where a learner made with the same settings was. The next `update` takes the task it was in the middle of."""

@@ -28,6 +28,13 @@ from recollect.version import __version__
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
 SMALL = 2_000_000  # parameters
+FLAGS = (
+    (torch.backends.cuda.matmul, "allow_tf32"),
+    (torch.backends.cudnn, "allow_tf32"),
+    (torch.backends.cudnn, "benchmark"),
+    (torch.backends.cudnn, "deterministic"),
+)
+_inside, _before = 0, None  # runs under way in this process, and what torch was set to before them
 
 
 def run(
@@ -185,8 +192,8 @@ class Run:
                     report({"event": "review", "task": number, **review})
                 rows.append(learner.evaluate(self.stream))
                 told({"event": "task", "task": number, **rows[-1]._asdict()})
-            if state := method.weighting.state():
-                keep("weighting", state)
+            if learned := method.weighting.state():
+                keep("weighting", learned)
             measured = {
                 setting: metrics.summary([getattr(row, setting) for row in rows], getattr(untrained, setting))
                 for setting in ("class_il", "task_il")
@@ -221,31 +228,29 @@ def resident(stream: Stream, device: str) -> Stream:
 def arithmetic(learner: Learner, precision: str, deterministic: bool = False) -> Iterator[None]:
     """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
     On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord. There cuDNN tries its algorithms and
-    takes the fastest, which may be another the next time; `deterministic` takes one that always gives the same bits."""
+    takes the fastest, which may be another the next time; `deterministic` takes one that always gives the same bits.
+
+    These are settings of the whole process. Runs that take turns in it want the same ones: the first to come sets them, and
+    they are put back when the last one is gone.
+    """
+    global _inside, _before
+    low = precision != "float32"
+    if not _inside:
+        _before = [getattr(*flag) for flag in FLAGS], torch.get_num_threads()
+    _inside += 1
     if learner.device.type == "cuda":
-        flags = [
-            (torch.backends.cuda.matmul, "allow_tf32"),
-            (torch.backends.cudnn, "allow_tf32"),
-            (torch.backends.cudnn, "benchmark"),
-            (torch.backends.cudnn, "deterministic"),
-        ]
-        before = [getattr(*flag) for flag in flags]
-        low = precision != "float32"
-        for flag, value in zip(flags, (low, low, not deterministic, deterministic)):
+        for flag, value in zip(FLAGS, (low, low, not deterministic, deterministic)):
             setattr(*flag, value)
-        try:
-            yield
-        finally:
-            for flag, value in zip(flags, before):
-                setattr(*flag, value)
-        return
-    before = torch.get_num_threads()
-    if learner.net.theta.numel() < SMALL:
+    elif learner.net.theta.numel() < SMALL:
         torch.set_num_threads(1)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _inside -= 1
+        if not _inside:
+            for flag, value in zip(FLAGS, _before[0]):
+                setattr(*flag, value)
+            torch.set_num_threads(_before[1])
 
 
 def load(experiment: Experiment, data: Path | None = None) -> Stream:

@@ -95,7 +95,11 @@ class Store:
                 shutil.rmtree(old, ignore_errors=True)
             except BaseException as error:
                 if isinstance(error, Exception) or not (part / CHECKPOINT).exists():
-                    shutil.rmtree(part, ignore_errors=True)
+                    with contextlib.suppress(
+                        OSError
+                    ):  # out of the way in one move: nobody claims a folder that is being cleared
+                        gone = part.rename(part.with_name(f".{part.name}.{os.getpid()}"))
+                        shutil.rmtree(gone, ignore_errors=True)
                 raise
 
 

@@ -43,6 +43,10 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
     axes = {key: list(v) if isinstance(v, (list, tuple)) and key != "classes" else [v] for key, v in axes.items()}
     varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
+    told = {"method", "seed"} | set(axes if label else varying)
+    for key in given:
+        if key in told:
+            raise BadInput(f"--set {key}: the rows of this study say what {key} is; choose among them with --only")
     rows: Rows = {}
     for combination in itertools.product(*axes.values()):
         chosen = dict(zip(axes, combination))
@@ -57,9 +61,8 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
 def table1(stream: str, seeds: int, given: Overrides) -> Rows:
     """All methods at three memory sizes. GEM and GSS were too slow for Tiny-ImageNet in the paper."""
     free = grid(seeds, given, stream=stream, method=("joint", "finetune", "oewc", "si", "lwf"))
-    slow = () if stream == "tinyimagenet" else ("gem", "gss")
-    methods = [m for m in ("gem", "agem", "icarl", "gss", *SIX, *RULES) if m not in ("gem", "gss") or m in slow]
-    return free | grid(seeds, given, stream=stream, memory=(200, 500, 5120), method=methods)
+    others = ("agem", "icarl") if stream == "tinyimagenet" else ("gem", "agem", "icarl", "gss")
+    return free | grid(seeds, given, stream=stream, memory=(200, 500, 5120), method=(*others, *SIX, *RULES))
 
 
 def paper(seeds: int, given: Overrides, **axes: Any) -> Rows:
@@ -199,11 +202,30 @@ def read(path: Path, seeds: int | None, given: Overrides) -> Study:
         raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
     rows: Rows = {}
     for axes in grids:
-        if "weights" in axes and not isinstance(axes["weights"][0], list):
-            axes = axes | {"weights": [axes["weights"]]}  # one row of weights, not an axis of numbers
-        new = grid(seeds, given, **axes)
+        new = grid(seeds, given, **{key: _axis(path, key, value) for key, value in axes.items()})
         for label in new:
             if label in rows:
                 raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
         rows |= new
-    return Study(path.stem, document.get("question", path.stem), rows)
+    return Study(str(path), str(document.get("question", path.stem)), rows)
+
+
+def _axis(path: Path, key: str, value: Any) -> Any:
+    """A key of a grid: a value, or a list of them to be crossed."""
+    if key in ("seed", "seeds", "given", "label"):
+        raise BadInput(f"{path}: {key} has no place in a grid; seeds = K, above all grids, runs seeds 0 to K − 1")
+    plain = lambda v: isinstance(v, (str, int, float))
+    row = lambda v: isinstance(v, list) and len(v) > 0 and all(map(plain, v))
+    if key in ("weights", "classes"):  # one of them is a list already
+        if row(value):
+            return [value] if key == "weights" else value
+        if key == "weights" and isinstance(value, list) and value and all(map(row, value)):
+            return value
+        raise BadInput(
+            f"{path}: {key} = {value!r} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
+        )
+    if key in ("method", "stream") and not all(isinstance(v, str) for v in (value if row(value) else [value])):
+        raise BadInput(f"{path}: {key} = {value!r} must be a name or a list of names")
+    if not (plain(value) or row(value)):
+        raise BadInput(f"{path}: {key} = {value!r} must be a value or a list of values")
+    return value

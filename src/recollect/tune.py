@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recollect import runs
+from recollect import ranks, runs
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import RECIPES, Experiment
 from recollect.store import Store, alone
@@ -100,6 +100,8 @@ def search(
     A trial's value is the Class-IL ACC on the images held out, the mean of the experiments, which differ in their seeds
     alone. The default weights are the first trial. `seconds` are those of finished trials. `tell` gets a line a trial.
     """
+    if ranks.several():
+        raise BadInput("tuning runs in one process; leave torchrun away")
     optuna = _optuna()
     if not 0 < holdout < 1:
         raise BadInput(f"holdout {holdout:g} must lie between 0 and 1; 0.1 holds a tenth of the training images out")

@@ -31,13 +31,13 @@ class GEM(Episodic):
         super().__init__(weighting)
         if not margin >= 0:
             raise BadInput(f"margin {margin} must be a number from 0 up")
+        self.margin = margin
+
+    def begin_task(self, learner, task) -> None:
         if importlib.util.find_spec("quadprog") is None:
             raise BadInput(
                 "gem solves a quadratic programme with quadprog, which is not here: pip install 'recollect[gem]'"
             )
-        self.margin = margin
-
-    def begin_task(self, learner, task) -> None:
         super().begin_task(learner, task)
         self.past = [Batch(learner.pixels(x), y) for x, y in self.episodes(learner) if len(x)]
 

@@ -51,7 +51,10 @@ def gradients(net, batch: Batch) -> Tensor:
 
 def similarity(new: Tensor, old: Tensor) -> Tensor:
     """The largest cosine of each new gradient with the old ones, [B]; an old gradient of 0 is nobody's neighbour."""
-    cosines = F.normalize(new, dim=1) @ F.normalize(old, dim=1).T
+    unit = lambda g: F.normalize(
+        g, dim=1, eps=torch.finfo(g.dtype).tiny
+    )  # well-learned samples have very small gradients
+    cosines = unit(new) @ unit(old).T
     there = old.any(dim=1)
     return torch.where(there.any(), cosines.masked_fill(~there, -1).amax(dim=1), 0)
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from recollect.errors import BadInput
 from recollect.methods.teacher import Taught
 from recollect.terms import Batch, Term
 
@@ -30,6 +31,12 @@ class ICaRL(Taught):
 
     def begin_task(self, learner, task) -> None:
         super().begin_task(learner, task)
+        if learner.tasks == 0:
+            learner.features(task.train[0][:1])  # a network that has none is refused now
+            if learner.capacity < learner.classes:
+                raise BadInput(
+                    f"iCaRL keeps samples of every class; a memory of {learner.capacity} is too small for {learner.classes}"
+                )
         self.seen = torch.tensor(sorted(learner.met | set(task.classes)), device=learner.device)
 
     def learn(self, new: Batch) -> list[Term]:

@@ -16,13 +16,14 @@ from pathlib import Path
 from recollect import ranks, runs
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import Experiment
-from recollect.store import Busy, Store
+from recollect.store import Busy, Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]
 PLACES = ("local", "ray", "slurm")
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it
+AGAIN = 3  # times a run is started anew when its worker dies
 PATIENCE = 0.5  # seconds between looks at a run that another process is at
 
 
@@ -37,7 +38,7 @@ class Job:
     deterministic: bool = False
     jobs: int | None = None  # at most so many at a time; None: the place decides
     pack: int | None = None  # runs that share a GPU; None: as many as fit
-    options: Mapping[str, str] = field(default_factory=dict)  # the place's own
+    options: Mapping[str, str | int] = field(default_factory=dict)  # the place's own
 
     def run(self, experiment: Experiment, report: Callable[[dict], None] | None = None) -> None:
         runs.perform(
@@ -66,6 +67,8 @@ def perform_all(
     """
     if on not in PLACES:
         raise unknown("place", on, PLACES)
+    if on == "local" and more.get("options"):
+        raise BadInput("--place is for --on ray and --on slurm")
     if on != "local" and ranks.several():
         raise BadInput(f"--on {on} and torchrun both deal out the work; use one of the two")
     job = Job(store, runs.choose(device) if on == "local" else device, **more)
@@ -78,6 +81,8 @@ def perform_all(
         for experiment, error in perform(todo, job, report):
             if error is not None and ranks.several():
                 raise error  # the other ranks are in the middle of it
+            if isinstance(error, Done):  # by another process, in the meantime
+                error = None
             if isinstance(error, Busy):
                 busy.append(experiment)
                 if experiment not in known:

@@ -19,7 +19,6 @@ except ImportError:  # Windows
     resource = None
 
 Files = dict[str, bytes]
-AGAIN = 3  # times a run is sent out anew when its worker dies
 
 
 def perform_there(job: Job, experiment: Experiment) -> Files | Exception:

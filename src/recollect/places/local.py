@@ -20,9 +20,7 @@ import torch
 from recollect import ranks, runs
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
-from recollect.places import Job, Outcome, Report, attempted, each
-
-AGAIN = 3  # new pools when a worker was killed
+from recollect.places import AGAIN, Job, Outcome, Report, attempted, each
 
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
@@ -48,12 +46,14 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
 MOST = 5  # runs on one GPU; more gain little
 NEED = {"mlp": 0.2, "cnn": 0.5}  # GiB a run; of a larger network's, generously: benchmarks/results has the figures
 LARGE = 4.0
+EACH = 3  # GSS holds a gradient a sample: so many times as much
 
 
 def fitting(todo: Sequence[Experiment]) -> int:
     """How many of these runs the GPU's free memory takes."""
     free, _ = torch.cuda.mem_get_info()
-    return max(1, min(MOST, int(free / 2**30 / max((NEED.get(e.network, LARGE) for e in todo), default=LARGE))))
+    needs = [NEED.get(e.network, LARGE) * (EACH if e.method == "gss" else 1) for e in todo]
+    return max(1, min(MOST, int(free / 2**30 / max(needs, default=LARGE))))
 
 
 def cores() -> int:

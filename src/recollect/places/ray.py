@@ -11,21 +11,27 @@ import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from recollect.errors import RecollectError
+from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
-from recollect.places import Job, Outcome, Report, needs
-from recollect.places.away import AGAIN, claims, perform_there
+from recollect.places import AGAIN, Job, Outcome, Report, needs
+from recollect.places.away import claims, perform_there
 
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     ray = needs("ray", "ray")
     if not ray.is_initialized():
-        ray.init(**{"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"} | dict(job.options))
+        quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
+        try:
+            ray.init(**quiet | dict(job.options))
+        except (
+            Exception
+        ) as error:  # an address nobody answers at, an option it does not know: each is an error of its own
+            raise BadInput(f"Ray cannot be reached or started so: {str(error).strip().splitlines()[0]}") from None
     cluster = ray.cluster_resources()
     gpu = job.device == "cuda" or job.device == "auto" and cluster.get("GPU", 0) > 0
     share = {"num_gpus": 1 / (job.pack or 1)} if gpu else {}
     remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(perform_there)
-    room = job.jobs or int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1))
+    room = job.jobs or max(1, int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1)))
     waiting, out = deque(todo), {}
     with (
         claims(job) as held,

@@ -6,14 +6,16 @@ this machine, which is how to try it. The folder of the runs must be one that al
 
 from __future__ import annotations
 
+import shutil
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
-from recollect.errors import RecollectError
+from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
-from recollect.places import Job, Outcome, Report, needs
-from recollect.places.away import AGAIN, Files, claims, perform_there
+from recollect.places import AGAIN, Job, Outcome, Report, needs
+from recollect.places.away import Files, claims, perform_there
+from recollect.places.local import cores
 
 LOOK = 1.0  # seconds
 
@@ -32,26 +34,36 @@ class Work:
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     submitit = needs("submitit", "slurm")
-    options = {name: int(value) if str(value).isdigit() else value for name, value in job.options.items()}
-    executor = submitit.AutoExecutor(folder=job.store.root.resolve() / ".slurm", cluster=options.pop("cluster", None))
-    gpus = {"gpus_per_node": 1} if job.device == "cuda" else {}
-    array = {"slurm_array_parallelism": job.jobs} if job.jobs else {}
-    executor.update_parameters(
-        **{"name": "recollect", "cpus_per_task": 1, "timeout_min": 24 * 60} | gpus | array | options
-    )
+    options = {"cluster": "slurm", "name": "recollect", "cpus_per_task": 1, "timeout_min": 24 * 60} | dict(job.options)
+    options |= {"gpus_per_node": 1} if job.device == "cuda" else {}
+    here = (cluster := options.pop("cluster")) == "local"
+    if cluster == "slurm" and not shutil.which("sbatch"):
+        raise BadInput(
+            "there is no Slurm here (no sbatch); --place cluster=local tries it with processes of this machine"
+        )
+    options |= {"slurm_array_parallelism": job.jobs} if job.jobs and not here else {}
+    try:
+        executor = submitit.AutoExecutor(folder=job.store.root.resolve() / ".slurm", cluster=cluster)
+        executor.update_parameters(**options)
+    except (NameError, TypeError, ValueError, AssertionError) as error:
+        raise BadInput(f"submitit does not take these options: {str(error).strip().splitlines()[0]}") from None
+    room = job.jobs or cores() if here else len(todo)  # Slurm has a queue of its own
     lost: Counter[Experiment] = Counter()
+    waiting, out = deque(todo), {}
     with claims(job) as held:
-        sent: list[Experiment] = []
-        for experiment in todo:
-            if refused := held.take(experiment):
-                yield experiment, refused
-            else:
-                sent.append(experiment)
-        with executor.batch():  # one array
-            handles = [executor.submit(Work(), job, experiment) for experiment in sent]
-        out = dict(zip(sent, handles))
         try:
-            while out:
+            while waiting or out:
+                send: list[Experiment] = []
+                while waiting and len(out) + len(send) < room:
+                    experiment = waiting.popleft()
+                    if not lost[experiment] and (refused := held.take(experiment)):
+                        yield experiment, refused
+                    else:
+                        send.append(experiment)
+                if send:
+                    with executor.batch():  # one array
+                        handles = [executor.submit(Work(), job, experiment) for experiment in send]
+                    out |= dict(zip(send, handles))
                 for experiment, handle in list(out.items()):
                     if not handle.done():
                         continue
@@ -61,7 +73,7 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
                     except submitit.core.utils.UncompletedJobError as error:  # it died without a word
                         lost[experiment] += 1
                         if lost[experiment] <= AGAIN:
-                            out[experiment] = executor.submit(Work(), job, experiment)
+                            waiting.append(experiment)
                             continue
                         reason = str(error).strip().splitlines()[0]
                         outcome = RecollectError(f"{experiment.name} was lost {lost[experiment]} times: {reason}")
