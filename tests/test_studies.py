@@ -267,7 +267,7 @@ def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
                     killed.append(pid)
 
     outcomes = places.perform_all(
-        experiments, store, on="slurm", device="cpu", options={"cluster": "local"}, report=report
+        experiments, store, on="slurm", device="cpu", jobs=2, options={"cluster": "local"}, report=report
     )
     assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 200]
     here = places.perform_all(experiments, Store("here"), device="cpu")
