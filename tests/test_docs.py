@@ -45,3 +45,12 @@ def test_every_command_in_the_readme_exists():
     assert words >= {"run", "explain", "study", "methods", "data"}
     for word in words:
         assert CliRunner().invoke(app, [word, "--help"]).exit_code == 0, word
+
+
+def test_the_readmes_study_is_one(tmp_path):
+    from recollect import studies
+
+    (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
+    study = studies.study(str(tmp_path / "mine.toml"))
+    assert len(study.rows) == 9 and all(len(row) == 3 for row in study.rows.values())

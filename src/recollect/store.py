@@ -95,12 +95,14 @@ class Store:
                 shutil.rmtree(old, ignore_errors=True)
             except BaseException as error:
                 if isinstance(error, Exception) or not (part / CHECKPOINT).exists():
-                    with contextlib.suppress(
-                        OSError
-                    ):  # out of the way in one move: nobody claims a folder that is being cleared
-                        gone = part.rename(part.with_name(f".{part.name}.{os.getpid()}"))
-                        shutil.rmtree(gone, ignore_errors=True)
+                    _clear(part)
                 raise
+
+
+def _clear(part: Path) -> None:
+    """Out of the way in one move: nobody is to claim a folder that is being cleared."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(part.rename(part.with_name(f".{part.name}.{os.getpid()}")), ignore_errors=True)
 
 
 @contextlib.contextmanager
