@@ -17,6 +17,7 @@ from recollect.mainnet import MainNet
 from recollect.memory import Memory
 from recollect.networks import CNN, ResNet18
 from recollect.plan import plan_epoch, reservoir
+from recollect.terms import weighed
 from recollect.relation import Consolidate, EndToEnd, Relation, RelationReplayNet, Split
 from recollect.relation.bilevel import double_backward, forward_mode, gradient, slope
 
@@ -477,3 +478,45 @@ def test_a_run_in_bfloat16_can_be_reviewed():
         learner.update(task)
     review = learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1])
     assert 0 < review["validation"]["weights"]["new"] < 1 and review["similarity"]["new"] == [2, 3]
+
+
+def test_averaged_and_normalised_take_away_the_relation_or_the_phase():
+    from recollect.relation import Annealed, Averaged, Normalised
+
+    weights = torch.tensor([[0.2, 0.4], [0.6, 1.0]], dtype=torch.float64)
+    averaged, normalised = Averaged(), Normalised((1, 0.5))
+    assert torch.allclose(averaged.used(weights), torch.tensor([[0.4, 0.7], [0.4, 0.7]], dtype=torch.float64))
+    normalised.preset = torch.tensor([1.0, 0.5], dtype=torch.float64)
+    rows = normalised.used(weights)
+    assert torch.allclose(rows.sum(dim=1), torch.tensor(1.5).double()) and torch.allclose(rows[0], weights[0] * 2.5)
+    annealed = Annealed((1, 0.5))
+    annealed.preset, terms = normalised.preset, type("", (), {"losses": weights})
+    loss = lambda phase: float(setattr(annealed, "phase", phase) or annealed.loss(None, None, terms))
+    assert loss("warm-up") == pytest.approx(10 * loss("relation")) == pytest.approx((0.2 + 0.2 + 0.6 + 0.5) / 2)
+
+
+@pytest.mark.parametrize("kind", ["averaged", "normalised"])
+def test_a_net_whose_weights_are_used_otherwise_still_learns_from_its_own_step(kind):
+    """Past the warm-up φ's virtual step is the one with w(φ), whatever the Main Net is given of it."""
+    from recollect.relation import Averaged, Normalised
+
+    stream, steps = toy(tasks=2, each=40), []
+
+    class Watched({"averaged": Averaged, "normalised": Normalised}[kind]):
+        def _learn(self, method, step, terms, weights, inner, outer, stepped):
+            (g,) = torch.autograd.grad(
+                weighed(
+                    method.terms(step.net.at(step.net.theta, virtual=True), step.new, inner).losses, weights.detach()
+                ),
+                step.net.theta,
+            )
+            steps.append(torch.allclose(stepped, step.net.theta.detach() - step.sgd.lr * g, rtol=0, atol=1e-12))
+            super()._learn(method, step, terms, weights, inner, outer, stepped)
+
+    learner = Learner(
+        ER(weighting=Watched(warmup=1)), CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4,
+        lr=0.05, dtype=torch.float64,
+    )  # fmt: skip
+    for task in stream:
+        learner.update(task)
+    assert len(steps) == 20 and all(steps)

@@ -16,7 +16,7 @@ from recollect.errors import BadInput, unknown
 from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
-from recollect.relation import Consolidate, EndToEnd, Relation, Split
+from recollect.relation import Annealed, Averaged, Consolidate, EndToEnd, Normalised, Relation, Split
 from recollect.terms import Fixed, Weighting
 
 FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
@@ -57,13 +57,17 @@ class Recipe:
         return self.method(weighting=self.weighting(**chosen(self.weighting)), **chosen(self.method))
 
 
+WAYS: dict[str, type[Weighting]] = {
+    **{"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split},
+    **{"averaged": Averaged, "normalised": Normalised, "annealed": Annealed},
+}
 RECIPES: dict[str, Recipe] = (
     {name: Recipe(method) for name, method in METHODS.items()}
     | {"rer": Recipe(ER, Relation), "rer-ace": Recipe(ERACE, Relation), "rder": Recipe(DERpp, Relation)}
     | {
         f"{name}+{suffix}": Recipe(METHODS[name], weighting)
         for name in ("er", "er-ace", "der++")
-        for suffix, weighting in {"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split}.items()
+        for suffix, weighting in WAYS.items()
     }
 )
 

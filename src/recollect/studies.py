@@ -96,6 +96,23 @@ def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
     return rows
 
 
+def phase(seeds: int, given: Overrides) -> Rows:
+    """Is it the relation, or the phase? The relation, the phase alone, the relation alone, a rule, a small step; Split-Digits, MLP."""
+    rows: Rows = {}
+    for memory in (20, 50):
+        for base in ("er", "der++"):
+            preset = [(1, 0.2, 0.5) if base == "der++" else (1, 1)]
+            ways = (
+                base,
+                FAMILIES[base],
+                *(f"{base}+{way}" for way in ("averaged", "normalised", "consolidate", "annealed")),
+            )
+            for method in ways:
+                chosen = dict(method=method, stream="digits", memory=memory, epochs=10, weights=preset)
+                rows |= grid(seeds, given, f"{method}, M = {memory}", **chosen)
+    return rows
+
+
 # Two classes to learn first, then two that resemble them or two that do not. CIFAR-10's are the paper's.
 SIMILARITY = {
     "cifar10": (("ship", "truck"), ("airplane", "automobile"), ("cat", "horse"), dict(memory=200, epochs=50)),
@@ -153,6 +170,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     ),
     "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
     "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
+    "phase-digits": (10, phase, "is it the relation or the phase? Split-Digits, memory 20 and 50"),
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
     "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{

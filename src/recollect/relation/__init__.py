@@ -1,6 +1,6 @@
 """Relational weighting: the Relation Replay Net, how it learns, and what it found."""
 
 from recollect.relation.net import RelationReplayNet
-from recollect.relation.weighting import Consolidate, EndToEnd, Relation, Split
+from recollect.relation.weighting import Annealed, Averaged, Consolidate, EndToEnd, Normalised, Relation, Split
 
-__all__ = ["Consolidate", "EndToEnd", "Relation", "RelationReplayNet", "Split"]
+__all__ = ["Annealed", "Averaged", "Consolidate", "EndToEnd", "Normalised", "Relation", "RelationReplayNet", "Split"]

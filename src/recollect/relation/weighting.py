@@ -1,4 +1,5 @@
-"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla) and Consolidate (ours).
+"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate, and
+Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
 
 All of them use preset weights in the first task and in a warm-up of each later one.
 """
@@ -76,6 +77,13 @@ class Consolidate(Phased):
             remembered = [batch is not terms.new for batch in terms.batches]
             self.rehearsal = self.preset * torch.tensor(remembered, device=self.preset.device)
         return weighed(terms.losses, self.rehearsal if self.phase == "relation" else self.preset)
+
+
+class Annealed(Phased):
+    """The step made small: past the warm-up every weight is a tenth of its preset."""
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        return weighed(terms.losses, self.preset / 10 if self.phase == "relation" else self.preset)
 
 
 @dataclass(eq=False)
@@ -180,11 +188,17 @@ class Relation(Relational):
         if not in_use and not (due and self.order == "printed"):
             return weighed(terms.losses, self.preset)
         weights = self.weigh(terms)
+        used = self.used(weights.detach()) if in_use else self.preset
         if due and self.order == "printed":
-            self.in_hand = weights, None if in_use else self._aside(method, step, terms, weights)
+            as_learned = in_use and type(self).used is Relation.used  # then the real step is the virtual one
+            self.in_hand = weights, None if as_learned else self._aside(method, step, terms, weights)
         if in_use:
-            step.tape.keep(weights=weights, weight_labels=terms.labels)
-        return weighed(terms.losses, weights.detach() if in_use else self.preset)
+            step.tape.keep(weights=used, weight_labels=terms.labels)
+        return weighed(terms.losses, used)
+
+    def used(self, weights: Tensor) -> Tensor:
+        """What the Main Net is given of w(φ), [B, k]."""
+        return weights
 
     def after(self, method, step, terms: Terms, direction: Tensor) -> None:
         if self.in_hand:
@@ -221,6 +235,21 @@ class Split(Relation):
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return ("inner",) * draws * (1 if self.order == "printed" else 2) + ("outer",) * draws
+
+
+class Averaged(Relation):
+    """Relation without the relation: every row of a step has the mean weights of its rows. What is left is the phase."""
+
+    def used(self, weights: Tensor) -> Tensor:
+        (mean,) = ranks.mean(weights.mean(dim=0, keepdim=True))
+        return mean.expand_as(weights)
+
+
+class Normalised(Relation):
+    """Relation without the phase: each row's weights are scaled to the sum of the preset ones."""
+
+    def used(self, weights: Tensor) -> Tensor:
+        return weights * (self.preset.sum() / weights.sum(dim=1, keepdim=True))
 
 
 class EndToEnd(Relational):
