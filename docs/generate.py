@@ -87,6 +87,27 @@ def relation(path: str) -> str:
     )
 
 
+def phase(path: str) -> str:
+    """The variants of a method beside it, on the same seeds."""
+    document = record(path)
+    accuracies = {label: [run["class_il"]["acc"] for run in row["runs"]] for label, row in document["rows"].items()}
+    memories = list(dict.fromkeys(label.rpartition("= ")[2] for label in accuracies))
+    rows = []
+    for name in dict.fromkeys(label.partition(", M")[0] for label in accuracies):
+        base, cells = "der++" if name.startswith(("der", "rder")) else "er", []
+        for memory in memories:
+            label = f"{name}, M = {memory}"
+            summary = document["rows"][label]["summary"]["class_il"]
+            text = f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}"
+            if name != base:
+                gain = [a - b for a, b in zip(accuracies[label], accuracies[f"{base}, M = {memory}"])]
+                text += f" ({interval(gain)})"
+            cells.append(text)
+        rows.append([f"`{name}`", *cells])
+    header = ["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)]
+    return markdown(header, rows) + "\n\n" + provenance(document)
+
+
 def similarity(path: str) -> str:
     document = record(path)
     rows = {}
@@ -217,6 +238,7 @@ TABLES = {
     "demo": demo,
     "relation-digits": lambda: relation("results/relation-digits.json"),
     "relation-digits-cnn": lambda: relation("results/relation-digits-cnn.json"),
+    "phase-digits": lambda: phase("results/phase-digits.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,
     "reproduction-runs": reproduction_runs,

@@ -480,7 +480,7 @@ def test_a_run_in_bfloat16_can_be_reviewed():
     assert 0 < review["validation"]["weights"]["new"] < 1 and review["similarity"]["new"] == [2, 3]
 
 
-def test_averaged_and_normalised_take_away_the_relation_or_the_phase():
+def test_averaged_takes_the_rows_away_normalised_the_sum_and_annealed_the_size():
     from recollect.relation import Annealed, Averaged, Normalised
 
     weights = torch.tensor([[0.2, 0.4], [0.6, 1.0]], dtype=torch.float64)

@@ -97,7 +97,7 @@ def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
 
 
 def phase(seeds: int, given: Overrides) -> Rows:
-    """Is it the relation, or the phase? The relation, the phase alone, the relation alone, a rule, a small step; Split-Digits, MLP."""
+    """Is it the relation, or the phase? The relation, the same without rows told apart, without the step's size, a rule, a small step."""
     rows: Rows = {}
     for memory in (20, 50):
         for base in ("er", "der++"):

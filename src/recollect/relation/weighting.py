@@ -246,7 +246,7 @@ class Averaged(Relation):
 
 
 class Normalised(Relation):
-    """Relation without the phase: each row's weights are scaled to the sum of the preset ones."""
+    """Relation without the step's size: each row's weights are scaled to the sum of the preset ones. New against old is left."""
 
     def used(self, weights: Tensor) -> Tensor:
         return weights * (self.preset.sum() / weights.sum(dim=1, keepdim=True))
