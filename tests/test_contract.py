@@ -17,6 +17,8 @@ from recollect.methods import ER, METHODS
 from recollect.networks import CNN, MLP
 
 SOURCE = Path(recollect.__file__).parent
+# Every method, every relational one, and every weighting on DER++, which has the most terms; some on ER, too.
+TABLE = [name for name in RECIPES if not name.startswith(("er+a", "er+n", "er-ace+"))]
 
 
 def learner_of(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
@@ -47,20 +49,20 @@ def tasks(learner: Learner, stream) -> list:
     return [stream.merged()] if learner.method.merges else stream.tasks
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_the_first_step_with_an_empty_memory_is_finite(name):
     stream = toy(tasks=1, each=4)
     assert torch.isfinite(learn(name, stream, epochs=1).net.theta).all()
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_the_same_seed_twice_is_bit_identical_and_another_seed_is_not(name):
     stream = toy()
     one, again, other = learn(name, stream, 1), learn(name, stream, 1), learn(name, stream, 2)
     assert torch.equal(one.net.theta, again.net.theta) and not torch.equal(one.net.theta, other.net.theta)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_resumed_equals_uninterrupted_after_any_epoch(name):
     stream, settings = toy(), dict(momentum=0.5, weight_decay=1e-3)
     whole, saved = learner_of(name, stream, **settings), []
@@ -106,7 +108,7 @@ def test_runs_that_take_turns_keep_their_arithmetic_until_the_last_is_gone():
     assert flags() == before
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_seeds_together_equal_seeds_apart(name):
     """Two learners that take turns, step by step, as runs on one GPU do."""
     stream = toy()
@@ -118,7 +120,7 @@ def test_seeds_together_equal_seeds_apart(name):
         assert torch.equal(learner.net.theta, learn(name, stream, seed).net.theta)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_it_beats_chance(name):
     stream = toy(tasks=2, each=40)
     accuracies = learn(name, stream, epochs=3).evaluate(stream)
@@ -127,7 +129,7 @@ def test_it_beats_chance(name):
         assert sum(accuracies.class_il) / 2 > 45
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", TABLE)
 def test_the_network_is_the_owners_again_afterwards(name):
     stream = toy()
     network = CNN(stream.shape, stream.classes)
