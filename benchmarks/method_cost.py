@@ -17,9 +17,8 @@ import time
 import torch
 
 import recollect
-from recollect import Learner
 from recollect.experiments import RECIPES, Experiment
-from recollect.networks import build
+from recollect.runs import Run
 from recollect.studies import LITERATURE
 
 PEERS = {  # what avalanche-lib calls them
@@ -31,16 +30,7 @@ PEERS = {  # what avalanche-lib calls them
 def seconds(name: str, stream) -> float:
     """Processor seconds an epoch of 136 steps, what happens between tasks included."""
     e = Experiment.of(name)
-    learner = Learner(
-        e.build(),
-        build("mlp", stream.shape, 10, seed=0),
-        classes=10,
-        pixels=stream.pixels,
-        memory=max(e.memory, 1),
-        epochs=e.epochs,
-        batch=e.batch,
-        lr=e.lr,
-    )
+    learner = Run(e, stream, "cpu").learner
     start = time.process_time()
     for task in [stream.merged()] if learner.method.merges else stream:
         learner.update(task)

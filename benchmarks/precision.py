@@ -15,36 +15,17 @@ from pathlib import Path
 
 import torch
 
-import recollect
-from recollect import Experiment, Learner
-from recollect.networks import build
-from recollect.runs import arithmetic
-from recollect.store import Store
+from recollect import Experiment
 from recollect.places import perform_all
+from recollect.runs import Run, finish, load
+from recollect.store import Store
 
 
 def eager(method: str, epochs: int, seed: int, data: Path) -> float:
     """Class-IL accuracy in float32, an operation at a time."""
     e = Experiment.of(method, "cifar10", epochs=epochs, seed=seed)
-    stream = recollect.load("cifar10", root=data).to("cuda")
-    learner = Learner(
-        e.build(),
-        build("resnet18", stream.shape, 10, seed),
-        classes=10,
-        pixels=stream.pixels,
-        memory=e.memory,
-        epochs=epochs,
-        batch=e.batch,
-        lr=e.lr,
-        seed=seed,
-        device="cuda",
-        capture=False,
-        compile=False,
-    )
-    with arithmetic(learner, "float32"):
-        for task in stream:
-            learner.update(task)
-        return statistics.fmean(learner.evaluate(stream).class_il)
+    run = Run(e, load(e, data), "cuda", capture=False, compile=False)
+    return finish(run.steps())["class_il"]["acc"]
 
 
 def main():

@@ -4,6 +4,8 @@ import pytest
 import torch
 
 import recollect
+from recollect.experiments import RECIPES, defaults
+from recollect.networks import CNN
 from recollect.streams import Pixels, Stream, Task
 
 
@@ -41,4 +43,17 @@ def toy(
         parts,
         tuple(f"class {c}" for c in range(2 * tasks)),
         pixels or Pixels((0.5,) * channels, (0.25,) * channels),
+    )
+
+
+def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={}, **settings) -> recollect.Learner:
+    """A recipe, with the weights digits would have, and a small network."""
+    torch.manual_seed(seed)
+    return recollect.Learner(
+        RECIPES[name].build(defaults(name, "digits") | options),
+        network or CNN(stream.shape, stream.classes),
+        classes=stream.classes,
+        pixels=stream.pixels,
+        seed=seed,
+        **dict(memory=8, epochs=2, batch=4, lr=0.05) | settings,
     )

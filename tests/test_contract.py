@@ -7,35 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import toy
+from conftest import learner_of, toy
 from torch import nn
 
 import recollect
 from recollect import Experiment, Learner
-from recollect.experiments import RECIPES, defaults
+from recollect.experiments import RECIPES
 from recollect.methods import ER, METHODS
 from recollect.networks import CNN, MLP
 
 SOURCE = Path(recollect.__file__).parent
 # Every method, every relational one, and every weighting on DER++, which has the most terms; some on ER, too.
 TABLE = [name for name in RECIPES if not name.startswith(("er+a", "er+n", "er-ace+"))]
-
-
-def learner_of(name: str, stream, seed: int = 0, epochs: int = 2, network=None, **settings) -> Learner:
-    torch.manual_seed(seed)
-    network = network or CNN(stream.shape, stream.classes)
-    return Learner(
-        RECIPES[name].build(defaults(name, "digits")),
-        network,
-        classes=stream.classes,
-        pixels=stream.pixels,
-        memory=8,
-        epochs=epochs,
-        batch=4,
-        lr=0.05,
-        seed=seed,
-        **settings,
-    )
 
 
 def learn(name: str, stream, *given, **settings) -> Learner:

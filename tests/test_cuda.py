@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from conftest import toy
+from conftest import learner_of, toy
 
-from recollect import Learner
-from recollect.experiments import RECIPES, Experiment, defaults
+from recollect.experiments import RECIPES, Experiment
 from recollect.networks import build
 from recollect.store import Store
 from recollect.places import perform_all
@@ -21,21 +20,14 @@ def exact():
     torch.backends.cudnn.deterministic = False
 
 
-def learn(name: str, capture: bool, device: str = "cuda", **settings) -> torch.Tensor:
+def on_gpu(name: str, **settings) -> tuple:
     stream = toy(tasks=2, each=24, channels=3)
-    learner = Learner(
-        RECIPES[name].build(defaults(name, "digits")),
-        build("cnn", stream.shape, 4, 0),
-        classes=4,
-        pixels=stream.pixels,
-        memory=8,
-        epochs=4,
-        batch=4,
-        lr=0.02,
-        device=device,
-        capture=capture,
-        **settings,
-    )
+    small = dict(network=build("cnn", stream.shape, 4, 0), epochs=4, lr=0.02, device="cuda")
+    return learner_of(name, stream, **small | settings), stream
+
+
+def learn(name: str, **settings) -> torch.Tensor:
+    learner, stream = on_gpu(name, **settings)
     for task in stream:
         learner.update(task)
     torch.cuda.synchronize()
@@ -65,23 +57,11 @@ def test_compiled_batches_in_one_pass_agree_with_a_pass_each(name):
 
 @pytest.mark.parametrize("name", ["rder", "lwf", "gss"])
 def test_resumed_equals_uninterrupted(name):
-    stream, saved = toy(tasks=2, each=24, channels=3), []
-    make = lambda: Learner(
-        RECIPES[name].build(defaults(name, "digits")),
-        build("cnn", stream.shape, 4, 0),
-        classes=4,
-        pixels=stream.pixels,
-        memory=8,
-        epochs=4,
-        batch=4,
-        lr=0.02,
-        device="cuda",
-    )
-    whole = make()
+    (whole, stream), saved = on_gpu(name), []
     for task in stream:
         whole.update(task, lambda record: saved.append({k: v.clone() for k, v in whole.state().items()}))
     for state in (saved[2], saved[5]):
-        again = make()
+        again, _ = on_gpu(name)
         again.restore(state)
         for task in stream.tasks[again.tasks :]:
             again.update(task)

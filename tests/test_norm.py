@@ -5,14 +5,12 @@ import warnings
 
 import pytest
 import torch
-from conftest import toy
+from conftest import learner_of, toy
 from torch import nn
 from torch.nn import functional as F
 
 from recollect import norm
 from recollect.bench import bench
-from recollect.experiments import RECIPES, defaults
-from recollect.learner import Learner
 from recollect.mainnet import MainNet
 from recollect.networks import CNN, build
 from recollect.norm import Grouped, Norm
@@ -77,19 +75,7 @@ def test_training_is_the_same_either_way(name, more):
     if more and name != "rder":
         pytest.skip("it has no hypergradient")
     for together in (False, True):
-        torch.manual_seed(0)
-        learner = Learner(
-            RECIPES[name].build(defaults(name, "digits") | more),
-            CNN(stream.shape, 4),
-            classes=4,
-            pixels=stream.pixels,
-            memory=8,
-            epochs=4,
-            batch=4,
-            lr=0.02,
-            compile=together,
-            **double,
-        )
+        learner = learner_of(name, stream, options=more, epochs=4, lr=0.02, compile=together, **double)
         for task in stream:
             learner.update(task)
         assert learner.net.forward.__name__ == ("_grouped" if together else "_separate")

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from recollect.capture import own_stream
 from recollect.experiments import RECIPES, defaults
 from recollect.learner import Learner
 from recollect.networks import build
@@ -142,8 +143,7 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
             yield
 
     with arithmetic(learners[0], way.precision):
-        streams = [torch.cuda.stream(torch.cuda.Stream()) if on_gpu else _Here() for _ in learners]
-        running = [(work(number), stream) for number, stream in enumerate(streams)]
+        running = [(work(number), own_stream()) for number in range(way.together)]
         while running:
             for pair in list(running):
                 with pair[1]:
@@ -158,12 +158,6 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
         "peak_mib": None if peak is None else round(peak),
         "start_seconds": round(first[0], 1),
     }
-
-
-class _Here:
-    def __enter__(self): ...
-
-    def __exit__(self, *_): ...
 
 
 def update_peak(hypergradient: str) -> float:

@@ -29,6 +29,11 @@ def on_own_stream() -> Iterator[None]:
         outside.wait_stream(own)
 
 
+def own_stream() -> contextlib.AbstractContextManager:
+    """A CUDA stream for a run that takes turns with others, to be entered at each of its turns; nothing without a GPU."""
+    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
 class Graphs:
     """The steps of one task. Steps of one variant are the same sequence of operations; each variant is a graph.
 

@@ -135,7 +135,7 @@ def fit(
 
 
 class Run:
-    """An experiment made ready to learn its stream and measure."""
+    """An experiment made ready to learn its stream and measure. `engine`: the learner's `capture` and `compile`."""
 
     def __init__(
         self,
@@ -144,6 +144,7 @@ class Run:
         device: str,
         network: nn.Module | None = None,
         deterministic: bool = False,
+        **engine: bool,
     ):
         if device == "cpu" and experiment.precision != "float32":
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
@@ -158,7 +159,13 @@ class Run:
             for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
         }
         self.learner = Learner(
-            experiment.build(), network, classes=stream.classes, pixels=stream.pixels, device=device, **settings
+            experiment.build(),
+            network,
+            classes=stream.classes,
+            pixels=stream.pixels,
+            device=device,
+            **settings,
+            **engine,
         )
 
     def steps(

@@ -20,6 +20,7 @@ from recollect.store import Busy, Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]
+FAILURES = (RecollectError, OSError, MemoryError, RuntimeError)  # of a run, and not of ours
 PLACES = ("local", "ray", "slurm")
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it
@@ -110,7 +111,7 @@ def attempted(job: Job, experiment: Experiment, report: Callable[[dict], None] |
     """What went wrong with a run, if it was the run and not us."""
     try:
         job.run(experiment, report)
-    except (RecollectError, OSError, MemoryError, RuntimeError) as error:
+    except FAILURES as error:
         return error
 
 

@@ -18,9 +18,10 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 
 from recollect import ranks, runs
+from recollect.capture import own_stream
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
-from recollect.places import AGAIN, Job, Outcome, Report, attempted, each
+from recollect.places import AGAIN, FAILURES, Job, Outcome, Report, attempted, each
 
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
@@ -111,10 +112,6 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     _pass_on(records, todo, report)
 
 
-def _stream() -> contextlib.AbstractContextManager:
-    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
-
-
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
     """One run does not fill a large GPU: several replay their steps on streams of their own, launched in turn by this thread."""
     waiting, active = deque(todo), []
@@ -124,7 +121,7 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
                 steps = runs.performing(experiment, job.store, job.device, job.data, tell, job.fresh, job.deterministic)
-                active.append((experiment, steps, _stream()))
+                active.append((experiment, steps, own_stream()))
             for run in list(active):
                 experiment, steps, stream = run
                 with stream:
@@ -134,7 +131,7 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
                         continue
                     except StopIteration:
                         pass
-                    except (RecollectError, OSError, MemoryError, RuntimeError) as failure:
+                    except FAILURES as failure:
                         error = failure
                 active.remove(run)
                 yield experiment, error
