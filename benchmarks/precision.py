@@ -16,14 +16,21 @@ from pathlib import Path
 import torch
 
 from recollect import Experiment
+from recollect.experiments import RECIPES
 from recollect.places import perform_all
 from recollect.runs import Run, finish, load
 from recollect.store import Store
 
 
+def experiment(method: str, epochs: int, seed: int, precision: str) -> Experiment:
+    """With the published Interval, which would else follow the number of epochs."""
+    interval = 5 if "interval" in RECIPES[method].options() else None
+    return Experiment.of(method, "cifar10", epochs=epochs, seed=seed, precision=precision, interval=interval)
+
+
 def eager(method: str, epochs: int, seed: int, data: Path) -> float:
     """Class-IL accuracy in float32, an operation at a time."""
-    e = Experiment.of(method, "cifar10", epochs=epochs, seed=seed)
+    e = experiment(method, epochs, seed, "float32")
     run = Run(e, load(e, data), "cuda", capture=False, compile=False)
     return finish(run.steps())["class_il"]["acc"]
 
@@ -42,9 +49,7 @@ def main():
     again = [sys.executable, __file__, "--data", a.data, "--method", a.method, "--epochs", str(a.epochs), "--one"]
     processes = [subprocess.Popen([*again, str(seed)], stdout=subprocess.PIPE, text=True) for seed in range(a.seeds)]
     slow = [float(process.communicate()[0].split()[-1]) for process in processes]
-    experiments = [
-        Experiment.of(a.method, "cifar10", epochs=a.epochs, seed=seed, precision="bfloat16") for seed in range(a.seeds)
-    ]
+    experiments = [experiment(a.method, a.epochs, seed, "bfloat16") for seed in range(a.seeds)]
     with tempfile.TemporaryDirectory() as folder:
         results = perform_all(experiments, Store(folder), device="cuda", data=a.data, pack=a.seeds)
     fast = [result["class_il"]["acc"] for result in results]

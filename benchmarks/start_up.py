@@ -1,0 +1,62 @@
+"""How long until a run is at its full speed? Seconds from a process's start until each kind of step is compiled, recorded and replayed.
+
+    python benchmarks/start_up.py [--method rder] [--json FILE]
+
+Two processes of the same shapes, one after the other, on a GPU; torch's cache of compiled kernels is empty before the first.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+
+def each_kind_of_step(method: str) -> None:
+    from recollect.bench import GPU, SHAPES, learner_of, tasks_of
+    from recollect.runs import arithmetic
+
+    way = GPU[-2]
+    learner = learner_of(method, "cuda", way)
+    first, second = tasks_of(SHAPES["cuda"]._replace(steps=7), "cuda")
+    with arithmetic(learner, way.precision):
+        learner.update(first)
+        learner.update(second)
+    torch.cuda.synchronize()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--method", default="rder")
+    parser.add_argument("--json")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
+    a = parser.parse_args()
+    if a.here:
+        return each_kind_of_step(a.method)
+    seconds = []
+    with tempfile.TemporaryDirectory() as cache:
+        for _ in range(2):
+            start = time.perf_counter()
+            places = {"TORCHINDUCTOR_CACHE_DIR": cache, "TRITON_CACHE_DIR": str(Path(cache) / "triton")}
+            subprocess.run(
+                [sys.executable, __file__, "--method", a.method, "--here"], env=os.environ | places, check=True
+            )
+            seconds.append(round(time.perf_counter() - start, 1))
+    record = {
+        "method": a.method,
+        "seconds": {"nothing compiled yet": seconds[0], "the same shapes again": seconds[1]},
+        "device": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+    }
+    print(json.dumps(record, indent=1))
+    if a.json:
+        Path(a.json).write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
