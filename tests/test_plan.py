@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from recollect.memory import EMPTY, Memory
-from recollect.plan import POOLS, choose, draw, plan_epoch, reservoir
+from recollect.plan import POOLS, balanced, choose, draw, holding, plan_epoch, reservoir
 
 
 def survivors(count: int, capacity: int, batch: int, seed: int) -> list[int]:
@@ -126,6 +126,43 @@ def test_methods_that_draw_differently_see_the_same_order_and_keep_the_same_samp
     make = lambda pools: plan_epoch(0, 0, 0, samples=50, batch=5, pools=pools, capacity=20, slot_rule=reservoir)
     one, two = make(["all"]), make(["all", "all"])
     assert same(one, two, "order") and same(one, two, "slots")
+
+
+def test_a_balanced_draw_takes_every_class_in_turn_and_no_row_twice():
+    labels = np.array([0] * 12 + [1] * 5 + [2, EMPTY, EMPTY])
+    filled = np.full(2000, 18)
+    drawn = balanced(np.random.default_rng(0), filled, np.broadcast_to(labels, (2000, 20)), 10)
+    counts = np.stack([(labels[drawn] == label).sum(axis=1) for label in (0, 1, 2)], axis=1)
+    assert set(map(tuple, counts)) == {(5, 4, 1), (4, 5, 1)}  # two have more than one row, and take turns
+    assert all(len(set(rows)) == 10 for rows in drawn)
+    share = np.bincount(drawn.ravel(), minlength=20)[:17] / 2000
+    assert (
+        abs(share[:12] - 4.5 / 12).max() < 0.05 and abs(share[12:] - 4.5 / 5).max() < 0.05
+    )  # within a class all alike
+    few = balanced(np.random.default_rng(0), np.array([3, 0]), np.broadcast_to(labels, (2, 20)), 10)
+    assert sorted(np.bincount(few[0])) == [3, 3, 4]  # all of them before any comes again
+    assert set(few[1]) == {0}
+
+
+def test_the_plan_knows_which_labels_the_memory_holds_at_every_step():
+    """What `holding` foresees is what a memory written step by step holds."""
+    random = np.random.default_rng(0)
+    memory, labels = Memory(12, torch.zeros(1, 1, 2, 2, dtype=torch.uint8)), random.integers(0, 3, 50)
+    for epoch in range(2):
+        now = memory.y.numpy().copy()
+        settings = dict(samples=50, batch=5, pools=["balanced"], capacity=12, slot_rule=reservoir)
+        plan = plan_epoch(0, 0, epoch, presented=50 * epoch, labels=(now, labels), **settings)
+        held = holding(now, labels[np.stack([row.order for row in plan])], np.stack([row.slots for row in plan]))
+        for row, foreseen in zip(plan, held):
+            assert memory.y[:12].tolist() == foreseen[:12].tolist()
+            if (memory.y[:12] != EMPTY).sum() >= 5:
+                taken = memory.y[row.draws].bincount(minlength=3)
+                there = memory.y[:12][memory.y[:12] != EMPTY].bincount(minlength=3)
+                assert all(
+                    a == n or a >= taken.max() - 1 for a, n in zip(taken, there)
+                )  # none is behind but for want of rows
+            y = torch.from_numpy(labels)[row.order]
+            memory.write(row.slots, torch.zeros(5, 1, 2, 2, dtype=torch.uint8), y, None)
 
 
 def test_the_spare_row_swallows_the_rejected_and_empty_rows_are_labelled_so():

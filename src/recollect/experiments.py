@@ -16,7 +16,7 @@ from recollect.errors import BadInput, unknown
 from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
-from recollect.relation import Annealed, Averaged, Consolidate, EndToEnd, Normalised, Relation, Split
+from recollect.relation import Annealed, Averaged, Balanced, Consolidate, EndToEnd, Normalised, Relation, Split
 from recollect.terms import Fixed, Weighting
 
 FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
@@ -59,7 +59,7 @@ class Recipe:
 
 WAYS: dict[str, type[Weighting]] = {
     **{"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split},
-    **{"averaged": Averaged, "normalised": Normalised, "annealed": Annealed},
+    **{"balanced": Balanced, "averaged": Averaged, "normalised": Normalised, "annealed": Annealed},
 }
 RECIPES: dict[str, Recipe] = (
     {name: Recipe(method) for name, method in METHODS.items()}

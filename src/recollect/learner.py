@@ -116,7 +116,7 @@ class Learner:
             self._resumed = None
         body = steps_of(method, self.net, self.sgd, self.memory, self.pixels, (x, y))
         graphs = Graphs(body) if self.capture else None
-        plan = self._plan(self.epoch, len(x))
+        plan = self._plan(self.epoch, y)
         for epoch in range(self.epoch, self.epochs):
             start = time.perf_counter()
             weighting.begin_epoch(self.tasks, epoch, self.epochs)
@@ -128,7 +128,7 @@ class Learner:
             if method.slot_rule:
                 self.memory.presented += len(plan) * self.batch
             if epoch + 1 < self.epochs:
-                plan = self._plan(epoch + 1, len(x))  # while a GPU is still at work on this one
+                plan = self._plan(epoch + 1, y)  # while a GPU is still at work on this one
             kept = tape.read()
             losses = kept["losses"].mean(dim=(0, 1)).tolist()
             if not (all(map(math.isfinite, losses)) and torch.isfinite(self.net.theta).all()):
@@ -151,14 +151,17 @@ class Learner:
         self.met |= set(task.classes)
         self.tasks, self.epoch = self.tasks + 1, 0
 
-    def _plan(self, epoch: int, samples: int) -> Plan:
+    def _plan(self, epoch: int, labels: Tensor) -> Plan:
+        pools = self.method.weighting.pools(self.method.draws) + ("all",) * self.method.references
+        known = tuple(of.cpu().numpy() for of in (self.memory.y, labels)) if "balanced" in pools else None
         plan = plan_epoch(
             self.seed,
             self.tasks,
             epoch,
-            samples=samples,
+            samples=len(labels),
             batch=self.batch,
-            pools=self.method.weighting.pools(self.method.draws) + ("all",) * self.method.references,
+            pools=pools,
+            labels=known,
             capacity=self.capacity,
             presented=self.memory.presented,
             slot_rule=self.method.slot_rule,

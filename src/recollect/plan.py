@@ -1,4 +1,4 @@
-"""The randomness of an epoch as data: a pure function of (seed, task, epoch) and of counters.
+"""The randomness of an epoch as data: a pure function of (seed, task, epoch), of counters and, for balanced draws, of labels.
 
 Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
 epoch at once, on the CPU whatever the device: the same seed is the same run everywhere.
@@ -51,9 +51,13 @@ def plan_epoch(
     slot_rule: SlotRule | None = None,
     pad: int = 0,
     flip: bool = False,
+    labels: tuple[np.ndarray, np.ndarray] | None = None,
     device: str | torch.device = "cpu",
 ) -> Plan:
-    """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order."""
+    """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order.
+
+    `labels`, of the memory's rows as the epoch begins and of the training set, are needed for a balanced pool alone.
+    """
     streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
     steps = steps_an_epoch(samples, batch)
     rows = lambda array: (
@@ -74,8 +78,9 @@ def plan_epoch(
             ],
             axis=-1,
         )
-    draws = draw(streams[2], np.minimum(before, capacity), pools, batch) if pools else None
     slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
+    held = labels and holding(labels[0], labels[1][order], slots)
+    draws = draw(streams[2], np.minimum(before, capacity), pools, batch, held) if pools else None
     return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
 
 
@@ -96,9 +101,34 @@ POOLS: dict[str, tuple[Callable, Callable]] = {
 }
 
 
-def draw(rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int) -> np.ndarray:
+def draw(
+    rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int, held: np.ndarray | None = None
+) -> np.ndarray:
     """For each step and pool, B of its rows among the first `filled`, without replacement, in random order: [S, D * B]."""
-    return np.concatenate([POOLS[pool][1](choose(rng, POOLS[pool][0](filled), batch)) for pool in pools], axis=1)
+    part = lambda size, row: row(choose(rng, size(filled), batch))
+    return np.concatenate(
+        [balanced(rng, filled, held, batch) if pool == "balanced" else part(*POOLS[pool]) for pool in pools], axis=1
+    )
+
+
+def balanced(rng: np.random.Generator, filled: np.ndarray, held: np.ndarray, batch: int) -> np.ndarray:
+    """For each step, B of the first `filled` rows: a row of each class the memory holds, then another of each that has more, …"""
+    drawn = []
+    for count, labels in zip(filled, held):
+        rows = rng.permutation(count)
+        rows = rows[np.argsort(labels[rows], kind="stable")]
+        turn = np.arange(count) - np.searchsorted(labels[rows], labels[rows])  # among the rows of its class
+        drawn.append(np.resize(rows[np.argsort(turn + rng.random(count))], batch))
+    return np.stack(drawn)
+
+
+def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) -> np.ndarray:
+    """The labels of the memory's rows before each step, [S, M + 1], from those before the first, the samples' and where they go."""
+    held = np.repeat(labels[None], len(arriving), axis=0)
+    for step in range(1, len(held) if slots is not None else 0):
+        held[step] = held[step - 1]
+        held[step, slots[step - 1]] = arriving[step - 1]
+    return held
 
 
 def choose(rng: np.random.Generator, counts: np.ndarray, batch: int) -> np.ndarray:

@@ -96,19 +96,19 @@ def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
     return rows
 
 
-def phase(seeds: int, given: Overrides) -> Rows:
-    """Is it the relation, or the phase? The relation, the same without rows told apart, without the step's size, a rule, a small step."""
+# Memory sizes, epochs, and the preset weights of the ways of weighting ER and DER++, which on digits are the baselines' own.
+PHASE = {"digits": ((20, 50), 10, {"er": (1, 1), "der++": (1, 0.2, 0.5)}), "cifar10": ((200,), 50, {})}
+WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
+
+
+def phase(stream: str, seeds: int, given: Overrides) -> Rows:
+    """Is it the relation, or the phase? The relation, with another outer batch, without rows told apart, without the step's size; a rule; a small step."""
+    memories, epochs, weights = PHASE[stream]
     rows: Rows = {}
-    for memory in (20, 50):
+    for memory in memories:
         for base in ("er", "der++"):
-            preset = [(1, 0.2, 0.5) if base == "der++" else (1, 1)]
-            ways = (
-                base,
-                FAMILIES[base],
-                *(f"{base}+{way}" for way in ("averaged", "normalised", "consolidate", "annealed")),
-            )
-            for method in ways:
-                chosen = dict(method=method, stream="digits", memory=memory, epochs=10, weights=preset)
+            for method in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS)):
+                chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, weights=[weights.get(base)])
                 rows |= grid(seeds, given, f"{method}, M = {memory}", **chosen)
     return rows
 
@@ -170,7 +170,8 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     ),
     "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
     "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
-    "phase-digits": (10, phase, "is it the relation or the phase? Split-Digits, memory 20 and 50"),
+    "phase-cifar10": (5, partial(phase, "cifar10"), f"is it the relation or the phase? Memory 200 {CIFAR}"),
+    "phase-digits": (10, partial(phase, "digits"), "is it the relation or the phase? Split-Digits, memory 20 and 50"),
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
     "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{

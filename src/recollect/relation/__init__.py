@@ -1,6 +1,25 @@
 """Relational weighting: the Relation Replay Net, how it learns, and what it found."""
 
 from recollect.relation.net import RelationReplayNet
-from recollect.relation.weighting import Annealed, Averaged, Consolidate, EndToEnd, Normalised, Relation, Split
+from recollect.relation.weighting import (
+    Annealed,
+    Averaged,
+    Balanced,
+    Consolidate,
+    EndToEnd,
+    Normalised,
+    Relation,
+    Split,
+)
 
-__all__ = ["Annealed", "Averaged", "Consolidate", "EndToEnd", "Normalised", "Relation", "RelationReplayNet", "Split"]
+__all__ = [
+    "Annealed",
+    "Averaged",
+    "Balanced",
+    "Consolidate",
+    "EndToEnd",
+    "Normalised",
+    "Relation",
+    "RelationReplayNet",
+    "Split",
+]

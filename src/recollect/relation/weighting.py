@@ -1,5 +1,5 @@
-"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate, and
-Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
+"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate;
+Balanced, with another outer batch; and Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
 
 All of them use preset weights in the first task and in a warm-up of each later one.
 """
@@ -235,6 +235,13 @@ class Split(Relation):
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return ("inner",) * draws * (1 if self.order == "printed" else 2) + ("outer",) * draws
+
+
+class Balanced(Relation):
+    """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return super().pools(draws)[:-draws] + ("balanced",) * draws
 
 
 class Averaged(Relation):
