@@ -9,11 +9,15 @@ A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between the
 import json
 import re
 import sys
+from datetime import datetime
+from itertools import groupby, pairwise
 from pathlib import Path
 
 from recollect import metrics
+from recollect.experiments import defaults
 from recollect.published import published
 from recollect.report.tables import compared
+from recollect.studies import LITERATURE, SIX
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
@@ -122,45 +126,89 @@ def similarity(path: str) -> str:
     return table + "\n\n" + provenance(document)
 
 
-def runs_on(stream: str) -> dict[str, list[dict]]:
-    """All recorded runs at the published number of epochs, by method, memory, weights and what else was varied."""
-    found: dict[str, list[dict]] = {}
-    for path in sorted((ROOT / "results" / stream).glob("*.json")):
-        run = json.loads(path.read_text())
-        e = run["experiment"]
-        weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-        found.setdefault(f"{e['method']}, M = {e['memory']}|{weights}|{e['options'].get('order', '')}", []).append(run)
-    return found
+def runs_on(stream: str) -> list[dict]:
+    """All recorded runs, in the order of the paper's tables, ours after them."""
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / stream).glob("*.json")]
+    known = [*LITERATURE[:8], *SIX]
+    rank = lambda method: (known.index(method) if method in known else len(known), method)
+    key = lambda e: (e["memory"], rank(e["method"]), e["options"]["weights"], e["options"].get("order", ""), e["seed"])
+    return sorted(runs, key=lambda run: key(run["experiment"]))
+
+
+def named(run: dict) -> list[str]:
+    """What tells a run from others but for its seed: method, memory, weights and, where there is one, the order of the RRN's update."""
+    e = run["experiment"]
+    weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
+    return [f"`{e['method']}`", str(e["memory"]), weights, e["options"].get("order", "–")]
+
+
+NAMED = ["method", "memory", "weights", "order"]
+
+
+def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
+    """What the runs had of the GPU: each instant belongs in equal parts to all that were under way."""
+    end = lambda run: datetime.fromisoformat(run["provenance"]["finished"]).timestamp()
+    spans = [(end(run) - run["seconds"], end(run), run in runs) for run in among]
+    total = 0.0
+    for start, stop in pairwise(sorted({instant for first, last, _ in spans for instant in (first, last)})):
+        ours = [own for first, last, own in spans if first <= start and stop <= last]
+        total += (stop - start) * sum(ours) / max(len(ours), 1)
+    return total / 60
 
 
 def reproduction() -> str:
-    """Published, ours, difference: a row a method, memory and preset weights."""
-    rows = []
-    for key, runs in runs_on("cifar10").items():
-        label, weights, order = key.split("|")
-        row, ours = published("table1-cifar10", label), metrics.across(runs)
-        cells = []
+    """Published, ours, difference: a row a method, memory, weights and order."""
+    everyone, rows = runs_on("cifar10"), []
+    for name, group in groupby(everyone, named):
+        runs = list(group)
+        e, ours = runs[0]["experiment"], metrics.across(runs)
+        row, cells = published("table1-cifar10", f"{e['method']}, M = {e['memory']}"), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
-        minutes = sum(run["seconds"] for run in runs) / 60
-        rows.append([f"`{label}`", weights, str(len(runs)), *cells, f"{minutes:.0f}"])
-    return markdown(["method", "weights", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "minutes"], rows)
+        rows.append([*name, str(len(runs)), *cells, f"{gpu_minutes(runs, everyone):.1f}"])
+    return markdown([*NAMED, "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "GPU minutes"], rows)
+
+
+def reproduction_short() -> str:
+    """The paper's six methods at its own settings, where at least three seeds were run."""
+    rows = []
+    for name, group in groupby(runs_on("cifar10"), named):
+        runs = list(group)
+        e = runs[0]["experiment"]
+        usual = list(defaults(e["method"], "cifar10", e["memory"])["weights"]) == e["options"]["weights"]
+        if e["method"] in SIX and usual and name[3] != "fresh" and len(runs) >= 3:
+            row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+            theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"], len(runs))
+            rows.append([*name[:2], str(len(runs)), theirs, mine])
+    return markdown(["method", "memory", "seeds", "published", "here"], rows)
 
 
 def reproduction_runs() -> str:
     """A row a run."""
     rows = []
-    for path in sorted((ROOT / "results" / "cifar10").glob("*.json")):
-        run = json.loads(path.read_text())
+    for run in runs_on("cifar10"):
         e, p = run["experiment"], run["provenance"]
         figures = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
-        weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-        settings = [str(e["memory"]), weights, str(e["seed"]), e["precision"]]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
-        rows.append([f"`{e['method']}`", *settings, *figures, *where])
-    header = ["method", "memory", "weights", "seed", "precision", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
+        rows.append([*named(run), str(e["seed"]), e["precision"], *figures, *where])
+    header = [*NAMED, "seed", "precision", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
     return markdown([*header, "seconds", "device", "commit"], rows)
+
+
+def rer_weights() -> str:
+    """What the RRN gave new samples and memory after the warm-up, task by task, and the largest loss on the memory meanwhile."""
+    rows = []
+    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*-rer-*.json")):
+        curve, run = json.loads(path.read_text()), record(f"results/cifar10/{path.name}")
+        cells = []
+        for task in range(1, 5):
+            second = [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
+            new, memory = (sum(curve["weights"][term][i] for i in second) / len(second) for term in ("new", "memory"))
+            worst = max(curve["loss"]["memory"][i] for i in second[1:])
+            cells.append(f"{new:.3f}, {memory:.3f} ({worst:.3f})")
+        rows.append([str(run["experiment"]["seed"]), *cells, f"{run['class_il']['acc']:.2f}"])
+    return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
 
 
 def step_cost() -> str:
@@ -208,6 +256,24 @@ def bench() -> str:
     )
 
 
+def start_up() -> str:
+    r = record("benchmarks/results/start_up-h200.json")
+    return markdown(
+        [f"`{r['method']}`, from a process's start to full speed", "s"],
+        [[k, f"{v:.1f}"] for k, v in r["seconds"].items()],
+    ) + (f"\n\n{r['device']}, torch {r['torch']}.")
+
+
+def precision() -> str:
+    r = record("benchmarks/results/precision-h200.json")
+    ways = {way: r[way] for way in ("float32, eager", "bfloat16, captured, compiled, packed")}
+    rows = [[way, *(f"{value:.2f}" for value in (*of["values"], of["mean"], of["std"]))] for way, of in ways.items()]
+    seeds = [f"seed {number}" for number in range(len(rows[0]) - 3)]
+    return markdown(["Class-IL ACC", *seeds, "mean", "std"], rows) + (
+        f"\n\n`{r['method']}`, epochs a task: {r['epochs']}; {r['device']}, torch {r['torch']}."
+    )
+
+
 def method_cost() -> str:
     r = record("benchmarks/results/method_cost-cpu.json")
     shown = lambda value: "–" if value is None else f"{value:.2f}"
@@ -241,10 +307,14 @@ TABLES = {
     "phase-digits": lambda: phase("results/phase-digits.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,
+    "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
+    "rer-weights": rer_weights,
     "step-cost": step_cost,
     "relation-cost": relation_cost,
     "bench": bench,
+    "start-up": start_up,
+    "precision": precision,
     "method-cost": method_cost,
     "digits": all_methods,
 }

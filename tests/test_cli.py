@@ -195,6 +195,33 @@ def test_fresh_runs_it_again():
     assert mark.parent.is_dir() and not mark.exists() and len(kept()) == 1
 
 
+def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the_same():
+    for words in (f"{QUICK} --seed 3", f"{QUICK} --set weights=1,0.2"):
+        assert call(f"run rer {words} --set interval=2").exit_code == 0
+    folders = [Path("runs", name) for name in kept()]
+    result = call(f"again {folders[0]} {folders[1] / 'result.json'} --quiet")
+    assert result.stdout.count("50 of 50") == 2 and kept() == [folder.name for folder in folders]
+    record = json.loads((folders[0] / "result.json").read_text())
+    record["class_il"]["matrix"][4][2] += 1.0
+    Path("other.json").write_text(json.dumps(record))
+    assert "49 of 50" in call("again other.json --out new --quiet").stdout and kept("new") == [folders[0].name]
+    told = document("again other.json --out new --quiet")[folders[0].name]
+    assert not told["same"] and told["then"] == record and told["now"]["class_il"]["acc"] == record["class_il"]["acc"]
+    told = document(f"again {folders[0]} --quiet")[folders[0].name]
+    assert told["same"] and told["now"]["provenance"]["settings"] == Experiment.read(record["experiment"]).hash
+
+
+def test_again_refuses_what_would_be_no_repetition():
+    own = write_own()
+    assert call(f"run er {own} {QUICK}").exit_code == 0
+    (name,) = kept()
+    refused = lambda words: call(f"again {words}").stderr
+    assert "choose another folder" in refused(f"runs/{name} --out runs")
+    assert "no result.json" in refused("runs") and "not the record of a run" in refused(f"runs/{name}/experiment.json")
+    write_own(y_train=np.arange(40)[::-1] % 4)
+    assert "its images have changed" in refused(f"runs/{name}")
+
+
 def test_another_setting_is_another_run():
     for words in ("", "--seed 1", "--set lr=0.2"):
         assert call(f"run er {QUICK} {words}").exit_code == 0
@@ -285,6 +312,8 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --out /proc/nope", "--out"),
         ("demo --seeds 0", "--seeds"),
         ("demo --out /dev/null/below", "--out"),
+        ("again", "RECORD"),
+        ("again nowhere", "no result.json"),
         ("data get digts", "did you mean 'digits'"),
         ("data get npz:mine.npz", "nothing to get"),
         ("data check cifar11", "did you mean 'cifar10'"),

@@ -1,9 +1,12 @@
 """What the pages say is what the records and the code say."""
 
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+from recollect.experiments import Experiment
 
 ROOT = Path(__file__).parents[1]
 
@@ -11,6 +14,14 @@ ROOT = Path(__file__).parents[1]
 def test_every_table_is_what_its_record_says():
     check = subprocess.run([sys.executable, ROOT / "docs" / "generate.py", "--check"], capture_output=True, text=True)
     assert check.returncode == 0, check.stderr
+
+
+def test_every_record_of_a_run_can_be_run_again_from_its_own_settings():
+    for path in (ROOT / "results" / "cifar10").glob("*.json"):
+        document = json.loads(path.read_text())["experiment"]
+        experiment = Experiment.read(document)
+        if None not in document["options"].values():  # an early record may leave a schedule open
+            assert experiment.document() == document and experiment.name == path.stem
 
 
 def test_the_readmes_python_runs():
@@ -42,7 +53,7 @@ def test_every_command_in_the_readme_exists():
 
     shell = "".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
     words = set(re.findall(r"^recollect (\w+)", shell, flags=re.MULTILINE))
-    assert words >= {"run", "explain", "study", "methods", "data"}
+    assert words >= {"run", "again", "explain", "study", "methods", "data"}
     for word in words:
         assert CliRunner().invoke(app, [word, "--help"]).exit_code == 0, word
 

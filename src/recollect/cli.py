@@ -8,6 +8,7 @@ import functools
 import json
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -24,7 +25,7 @@ from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.published import published
 from recollect.report import tables
 from recollect.report.progress import Display
-from recollect.store import Store
+from recollect.store import Store, read_result
 from recollect.streams import sources
 from recollect.studies import STUDIES
 from recollect.version import __version__
@@ -232,6 +233,46 @@ def run_command(
     out.print(tables.settings(documents, title=f"{method} on {stream}, in %"))
     if not quiet:
         folders(experiments, Store(out_dir))
+
+
+@command(
+    app.command(
+        epilog="Examples: [bold]recollect again runs/digits-er-m100-e5-s0-…[/], "
+        "[bold]recollect again results/cifar10/*.json --device cuda[/]"
+    )
+)
+def again(
+    records: Annotated[
+        list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with the result of one.")
+    ],
+    device: Where = Device.auto,
+    out_dir: Annotated[
+        Optional[Path],
+        typer.Option("--out", help="Keep the new runs in this folder. [dim]Default: they are not kept[/]"),
+    ] = None,
+    data: Data = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    pack: Pack = None,
+    deterministic: Deterministic = False,
+) -> None:
+    """Run records again from their own settings, and see whether the numbers come out the same."""
+    documents = [read_result(path) for path in records]
+    for path, document in zip(records, documents):
+        if not isinstance(document, dict) or not {"experiment", "class_il", "task_il"} <= document.keys():
+            raise BadInput(f"{path} is not the record of a run: it has no experiment, or no accuracies")
+    then = {Experiment.read(document["experiment"]): document for document in documents}
+    with contextlib.ExitStack() as stack:
+        store = Store(out_dir or stack.enter_context(tempfile.TemporaryDirectory()))
+        if {store.path(experiment).resolve() for experiment in then} & {path.resolve() for path in records}:
+            raise BadInput(f"--out {out_dir} is where the records themselves are; choose another folder")
+        chosen = dict(device=device.value, data=data, pack=pack, deterministic=deterministic)
+        now = dict(zip(then, perform(list(then), store, quiet, **chosen)))
+    if as_json:
+        figures = lambda e: {"then": then[e], "now": now[e], "same": len(set(metrics.agreeing(then[e], now[e]))) == 1}
+        return print_json({experiment.name: figures(experiment) for experiment in then})
+    out.print(tables.again({experiment.name: (then[experiment], now[experiment]) for experiment in then}))
+    out.print("In %. same: accuracies, a task's after a task, that are equal to the last digit.", style="dim")
 
 
 @command(app.command(epilog="Examples: [bold]recollect methods[/], [bold]recollect methods der++[/]"))

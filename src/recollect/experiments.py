@@ -209,6 +209,15 @@ class Experiment:
         built.weighting.check(built)
         return experiment
 
+    @classmethod
+    def read(cls, document: dict) -> Experiment:
+        """The experiment a document describes; what it does not say, or left open, is as in the table of defaults."""
+        settings = {key: value for key, value in document.items() if key not in ("content", "options")}
+        experiment = cls.of(**settings, **document["options"])
+        if experiment.content != document["content"]:
+            raise BadInput(f"{experiment.stream} is no longer what this record was made from; its images have changed")
+        return experiment
+
     def build(self) -> Method:
         """The method, with its weighting, as this experiment wants it."""
         return RECIPES[self.method].build(dict(self.options))

@@ -63,3 +63,14 @@ def half_width(spread: dict | None, runs: int) -> float:
     from scipy.stats import t  # a part of scikit-learn's own requirements
 
     return 0.0 if spread is None or runs < 2 else float(t.ppf(0.975, runs - 1)) * spread["std"] / runs**0.5
+
+
+def agreeing(one: dict, other: dict) -> tuple[int, int]:
+    """How many accuracies of two runs of an experiment are the same to the last digit, and how many there are."""
+    both = [
+        pair
+        for setting in ("class_il", "task_il")
+        for rows in zip(one[setting]["matrix"], other[setting]["matrix"], strict=True)
+        for pair in zip(*rows, strict=True)
+    ]
+    return sum(a == b for a, b in both), len(both)

@@ -211,7 +211,12 @@ class Run:
                 "seconds": round(seconds(), 3),
                 "classes": list(self.stream.names),
                 "network": self.network,
-                "provenance": provenance(self.device) | {"deterministic": self.deterministic, "resumed": resumed},
+                "provenance": {
+                    **provenance(self.device),
+                    "settings": self.experiment.hash,
+                    "deterministic": self.deterministic,
+                    "resumed": resumed,
+                },
             }
 
     def _resume(self, saved: dict) -> tuple[list[metrics.Accuracies], float, int]:

@@ -187,14 +187,15 @@ def alone(lock: Path, doing: str) -> Iterator[IO]:
         yield file
 
 
-def read_result(folder: Path) -> dict:
-    """The result of a run folder, or a sentence on why it is none."""
+def read_result(path: Path) -> dict:
+    """The result in a run's folder, or in a file of its own, or a sentence on why it is none."""
+    file = path if path.is_file() else path / "result.json"
     try:
-        return json.loads((folder / "result.json").read_text())
+        return json.loads(file.read_text())
     except FileNotFoundError:
-        raise BadInput(f"{folder} is not a run's folder: it has no result.json") from None
+        raise BadInput(f"{path} is not a run's folder: it has no result.json") from None
     except (OSError, ValueError):
-        raise BadInput(f"{folder}/result.json cannot be read; remove the folder and run the experiment again") from None
+        raise BadInput(f"{file} cannot be read; remove the folder and run the experiment again") from None
 
 
 def read_lines(folder: Path) -> list[dict]:

@@ -96,6 +96,17 @@ def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
     return rows
 
 
+def presets(seeds: int, given: Overrides) -> Rows:
+    """The paper's preset weights or its released code's, Algorithm 1 as printed or the released code's order?"""
+    rows: Rows = {}
+    for method in ("rer", "rer-ace"):
+        for new, memory in ((1, 0.5), (1, 1)):
+            for order in ("printed", "fresh"):
+                chosen = dict(method=method, stream="cifar10", memory=200, weights=[(new, memory)], order=order)
+                rows |= grid(seeds, given, f"{method}, preset {new}, {memory}, {order}", **chosen)
+    return rows
+
+
 # Memory sizes, epochs, and the preset weights of the ways of weighting ER and DER++, which on digits are the baselines' own.
 PHASE = {"digits": ((20, 50), 10, {"er": (1, 1), "der++": (1, 0.2, 0.5)}), "cifar10": ((200,), 50, {})}
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
@@ -170,6 +181,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     ),
     "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
     "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
+    "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
     "phase-cifar10": (5, partial(phase, "cifar10"), f"is it the relation or the phase? Memory 200 {CIFAR}"),
     "phase-digits": (10, partial(phase, "digits"), "is it the relation or the phase? Split-Digits, memory 20 and 50"),
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),

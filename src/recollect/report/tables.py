@@ -15,10 +15,12 @@ from recollect.studies import Study
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"}
+SHOWN = tuple((setting, metric) for setting in SETTINGS for metric in ("acc", "bwt"))
 
 
-def plain(*columns: str, title: str | None = None, numbers: bool = False) -> Table:
-    """An empty table in the house's style; `numbers` sets all columns but the first to the right."""
+def plain(*columns: str, title: str | None = None, numbers: bool = False, long_labels: bool = False) -> Table:
+    """An empty table in the house's style; `numbers` sets all columns but the first to the right. Where it is too wide,
+    the first column stays as it is and the others give way, or with `long_labels` the other way round."""
     table = Table(
         title=title,
         title_justify="left",
@@ -30,7 +32,10 @@ def plain(*columns: str, title: str | None = None, numbers: bool = False) -> Tab
     )
     for position, column in enumerate(columns):
         table.add_column(
-            column, justify="right" if numbers and position else "left", no_wrap=position == 0, overflow="fold"
+            column,
+            justify="right" if numbers and position else "left",
+            no_wrap=(position == 0) != long_labels,
+            overflow="fold",
         )
     return table
 
@@ -61,6 +66,20 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
     return table
 
 
+def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
+    """Runs and their repetitions: then, now, difference, and how many of all accuracies are the same to the last digit."""
+    heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
+    table = plain("", "", *heads, "same", numbers=True, long_labels=True)
+    number = lambda value, form: "–" if value is None else format(value, form)
+    for name, (then, now) in pairs.items():
+        old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
+        apart = [None if a is None else b - a for a, b in zip(old, new)]
+        cells = [f"{number(a, '.2f')}\n{number(b, '.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, apart)]
+        same, all_of_them = metrics.agreeing(then, now)
+        table.add_row(name, "then\nnow\ndifference", *cells, f"{same} of {all_of_them}")
+    return table
+
+
 def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
     if spread is None:
         return "–"
@@ -81,17 +100,13 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
     return table
 
 
-SHOWN = tuple((setting, metric) for setting in ("class_il", "task_il") for metric in ("acc", "bwt"))
-
-
 def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
     """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
     theirs = {label: published(study.name, label) for label in documents}
     lines = ["published", "ours", "difference"] if any(theirs.values()) else []
     heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
-    table = plain("", "runs", *([""] if lines else []), *heads, title=f"{study.name}: {study.question}", numbers=True)
-    for position, column in enumerate(table.columns):
-        column.no_wrap = position > 0  # long labels give way, not numbers
+    columns = "", "runs", *([""] if lines else []), *heads
+    table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True, long_labels=True)
     for label, runs in documents.items():
         ours, row = metrics.across(runs), theirs[label] or {}
         cells = [compared(ours[s][m], row.get(s, {}).get(m), len(runs)) for s, m in SHOWN]
@@ -103,21 +118,21 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
 
 
 def compared(ours: dict | None, theirs: Figure | None, runs: int) -> tuple[str, str, str]:
-    """Published, ours, difference; marked where it is larger than either standard deviation."""
+    """Published, ours, difference; marked where it is larger than two of the published standard deviations."""
     mine = cell(ours, runs)
     if theirs is None:
         return "–", mine, ""
     if ours is None:
         return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, ""
     apart = ours["mean"] - theirs.mean
-    beyond = runs > 1 and abs(apart) > max(theirs.std, ours["std"])
+    beyond = runs > 1 and abs(apart) > 2 * theirs.std
     return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{apart:+.2f}" + (" *" if beyond else "")
 
 
 def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterator[str]:
     yield "Mean ± standard deviation over the runs, in %."
     if any(published(study.name, label) for label in documents):
-        yield f"* beyond both standard deviations. Published with: {PUBLISHED_SETTINGS}"
+        yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
     used = [run["experiment"] for runs in documents.values() for run in runs]
     shared = {
         key: used[0][key]
