@@ -112,15 +112,15 @@ PHASE = {"digits": ((20, 50), 10, {"er": (1, 1), "der++": (1, 0.2, 0.5)}), "cifa
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
-def phase(stream: str, seeds: int, given: Overrides) -> Rows:
+def phase(stream: str, seeds: int, given: Overrides, network: str | None = None) -> Rows:
     """Is it the relation, or the phase? The relation, with another outer batch, without rows told apart, without the step's size; a rule; a small step."""
     memories, epochs, weights = PHASE[stream]
     rows: Rows = {}
     for memory in memories:
         for base in ("er", "der++"):
             for method in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS)):
-                chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, weights=[weights.get(base)])
-                rows |= grid(seeds, given, f"{method}, M = {memory}", **chosen)
+                chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, network=network)
+                rows |= grid(seeds, given, f"{method}, M = {memory}", weights=[weights.get(base)], **chosen)
     return rows
 
 
@@ -184,6 +184,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
     "phase-cifar10": (5, partial(phase, "cifar10"), f"is it the relation or the phase? Memory 200 {CIFAR}"),
     "phase-digits": (10, partial(phase, "digits"), "is it the relation or the phase? Split-Digits, memory 20 and 50"),
+    "phase-digits-cnn": (10, partial(phase, "digits", network="cnn"), "the same with a CNN"),
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
     "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{
