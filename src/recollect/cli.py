@@ -25,7 +25,7 @@ from recollect.experiments import RECIPES, Experiment, defaults
 from recollect.published import published
 from recollect.report import tables
 from recollect.report.progress import Display
-from recollect.store import Store, read_result
+from recollect.store import Store, read_result, validation
 from recollect.streams import sources
 from recollect.studies import STUDIES
 from recollect.version import __version__
@@ -442,6 +442,9 @@ def study(
         deterministic=deterministic,
     )
     of = dict(zip(experiments, outcomes))
+    for experiment, outcome in of.items():
+        if isinstance(outcome, dict) and (weights := validation(store.path(experiment))):
+            outcome["validation"] = weights
     documents = {label: [d for e in row if isinstance(d := of[e], dict)] for label, row in chosen.rows.items()}
     documents = {label: runs for label, runs in documents.items() if runs}
     wrong = {e.name: str(of[e]) for e in experiments if isinstance(of[e], Exception)}
@@ -556,6 +559,7 @@ def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[s
         "seed": d["experiment"]["seed"],
         "seconds": d["seconds"],
         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")},
+        **({"validation": d["validation"]} if "validation" in d else {}),
     }
     rows = {
         label: {

@@ -203,5 +203,11 @@ def read_lines(folder: Path) -> list[dict]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+def validation(folder: Path) -> dict[str, float] | None:
+    """The mean weights a relation gave validation samples at the end of a run's last task, where there was one."""
+    reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
+    return reviews[-1]["weights"] if reviews and reviews[-1] else None
+
+
 def _write(path: Path, document: dict) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n")
