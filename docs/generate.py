@@ -1,9 +1,9 @@
-"""Write the tables of README.md, docs/ and benchmarks/ from the records under results/ and benchmarks/results/.
+"""Write the tables and figures of README.md, docs/ and benchmarks/ from the records under results/ and benchmarks/results/.
 
     python docs/generate.py          write them
     python docs/generate.py --check  say whether they are what the records say
 
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between them is written by hand.
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between them is written by hand. Figures are files of their own.
 """
 
 import json
@@ -16,6 +16,7 @@ from pathlib import Path
 from recollect import metrics
 from recollect.experiments import defaults
 from recollect.published import published
+from recollect.report import svg
 from recollect.report.tables import compared
 from recollect.studies import LITERATURE, SIX
 
@@ -124,6 +125,20 @@ def similarity(path: str) -> str:
         ["method", *setups, "gap"], [[f"`{m}`", *(spread(c[s], 2) for s in setups), gap(c)] for m, c in rows.items()]
     )
     return table + "\n\n" + provenance(document)
+
+
+def similarity_scatter(path: str) -> str:
+    """The mean weights RER gives validation samples after the second task, a point a seed."""
+    groups = {
+        label.partition(", ")[2]: [(run["validation"]["new"], run["validation"]["memory"]) for run in row["runs"]]
+        for label, row in record(path)["rows"].items()
+        if label.startswith("rer, ")
+    }
+    title = "Mean weights of validation samples, a point a seed"
+    figure = svg.scatter(
+        "similarity", title, "weight of the new task's samples", "weight of the old task's samples", groups
+    )
+    return svg.alone(figure, 640)
 
 
 def runs_on(stream: str) -> list[dict]:
@@ -320,6 +335,9 @@ TABLES = {
 }
 
 
+FIGURES = {"docs/similarity-digits.svg": lambda: similarity_scatter("results/similarity-digits.json")}
+
+
 def filled(text: str) -> str:
     """The page with every table as the records have it."""
     return re.sub(
@@ -331,12 +349,15 @@ def filled(text: str) -> str:
 
 
 def main() -> None:
-    stale = [page for page in PAGES if filled(page.read_text()) != page.read_text()]
+    wanted = {page: filled(page.read_text()) for page in PAGES} | {
+        ROOT / name: make() for name, make in FIGURES.items()
+    }
+    stale = {path: text for path, text in wanted.items() if not path.exists() or path.read_text() != text}
     if "--check" in sys.argv:
         sys.exit(f"not what the records say: {', '.join(map(str, stale))}; run python docs/generate.py" if stale else 0)
-    for page in stale:
-        page.write_text(filled(page.read_text()))
-        print("written:", page.relative_to(ROOT))
+    for path, text in stale.items():
+        path.write_text(text)
+        print("written:", path.relative_to(ROOT))
 
 
 if __name__ == "__main__":
