@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[1]
 def curves(folder: Path) -> dict:
     epochs = [line for line in read_lines(folder) if line["event"] == "epoch"]
     terms = list(epochs[0]["loss"])
-    mean = lambda line, kind, term: round(line[kind][term]["mean"], 5) if kind in line else None
+    weight = lambda line, term: round(line["weights"][term]["mean"], 5) if "weights" in line else None
     return {
         "task": [line["task"] for line in epochs],
         "phase": "".join(line.get("phase", "preset")[0] for line in epochs),  # preset, warm-up, relation
         "loss": {term: [round(line["loss"][term], 5) for line in epochs] for term in terms},
-        "weights": {term: [mean(line, "weights", term) for line in epochs] for term in terms},
+        "weights": {term: [weight(line, term) for line in epochs] for term in terms},
     }
 
 

@@ -12,13 +12,14 @@ import sys
 from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
+from statistics import fmean, stdev
 
 from recollect import metrics
-from recollect.experiments import defaults
+from recollect.experiments import Experiment
 from recollect.published import published
 from recollect.report import svg
 from recollect.report.tables import compared
-from recollect.studies import LITERATURE, SIX
+from recollect.studies import FAMILIES, LITERATURE, SIX
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
@@ -55,59 +56,31 @@ def provenance(document: dict) -> str:
 
 
 def interval(values: list[float]) -> str:
-    mean, std = (
-        sum(values) / len(values),
-        (sum((v - sum(values) / len(values)) ** 2 for v in values) / (len(values) - 1)) ** 0.5,
-    )
-    return f"{mean:+.1f} ± {metrics.half_width({'std': std}, len(values)):.1f}"
+    half = metrics.half_width({"std": stdev(values)}, len(values))
+    return f"{fmean(values):+.1f} ± {half:.1f}"
 
 
-def relation(path: str) -> str:
+def variants(path: str) -> str:
     """Baselines as they are, the rest also as the difference from the baseline on the same seeds."""
     document = record(path)
     accuracies = {label: [run["class_il"]["acc"] for run in row["runs"]] for label, row in document["rows"].items()}
-    families, memories = ("er", "er-ace", "der++"), dict.fromkeys(label.rpartition("= ")[2] for label in accuracies)
-    relational = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}
-    rows = []
-    for base in families:
-        for name in (
-            base,
-            relational[base],
-            f"{relational[base]} fresh",
-            *(f"{base}+{way}" for way in ("consolidate", "split", "vanilla")),
-        ):
-            cells = []
-            for memory in memories:
-                label, own = f"{name}, M = {memory}", accuracies[f"{name}, M = {memory}"]
-                summary = document["rows"][label]["summary"]["class_il"]
-                text = f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}"
-                if name != base:
-                    text += f" ({interval([a - b for a, b in zip(own, accuracies[f'{base}, M = {memory}'])])})"
-                cells.append(text)
-            rows.append([f"`{name}`", *cells])
-    return (
-        markdown(["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)], rows)
-        + "\n\n"
-        + provenance(document)
+    names, memories = (list(dict.fromkeys(label.split(", M = ")[i] for label in accuracies)) for i in (0, 1))
+    bases = {relational: base for base, relational in FAMILIES.items()}
+    base = lambda name: bases.get(
+        name.removesuffix(" fresh"), name.rpartition("+")[0] if name not in FAMILIES else name
     )
-
-
-def phase(path: str) -> str:
-    """The variants of a method beside it, on the same seeds."""
-    document = record(path)
-    accuracies = {label: [run["class_il"]["acc"] for run in row["runs"]] for label, row in document["rows"].items()}
-    memories = list(dict.fromkeys(label.rpartition("= ")[2] for label in accuracies))
     rows = []
-    for name in dict.fromkeys(label.partition(", M")[0] for label in accuracies):
-        base, cells = "der++" if name.startswith(("der", "rder")) else "er", []
+    for name in sorted(names, key=lambda name: list(FAMILIES).index(base(name))):
+        cells = []
         for memory in memories:
             label = f"{name}, M = {memory}"
+            if label not in accuracies:
+                cells.append("–")
+                continue
             summary = document["rows"][label]["summary"]["class_il"]
-            text = f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}"
-            if name != base:
-                gain = [a - b for a, b in zip(accuracies[label], accuracies[f"{base}, M = {memory}"])]
-                text += f" ({interval(gain)})"
-            cells.append(text)
+            gains = [a - b for a, b in zip(accuracies[label], accuracies[f"{base(name)}, M = {memory}"])]
+            gain = f" ({interval(gains)})" if name != base(name) else ""
+            cells.append(f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}{gain}")
         rows.append([f"`{name}`", *cells])
     header = ["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)]
     return markdown(header, rows) + "\n\n" + provenance(document)
@@ -141,23 +114,29 @@ def similarity_scatter(path: str) -> str:
     return svg.alone(figure, 640)
 
 
-def runs_on(stream: str) -> list[dict]:
-    """All recorded runs, in the order of the paper's tables, ours after them."""
-    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / stream).glob("*.json")]
-    known = [*LITERATURE[:8], *SIX]
-    rank = lambda method: (known.index(method) if method in known else len(known), method)
-    key = lambda e: (e["memory"], rank(e["method"]), e["options"]["weights"], e["options"].get("order", ""), e["seed"])
-    return sorted(runs, key=lambda run: key(run["experiment"]))
+NAMED = ["method", "memory", "weights", "order"]
 
 
 def named(run: dict) -> list[str]:
-    """What tells a run from others but for its seed: method, memory, weights and, where there is one, the order of the RRN's update."""
+    """What tells a run from others but for its seed. Beside the method stands what else is not as published."""
     e = run["experiment"]
+    shown = {"weights", "order"}
+    usual = Experiment.of(e["method"], e["stream"], memory=e["memory"], precision="bfloat16").document()
+    odd = [f"{key} {e[key]}" for key in usual if key not in ("options", "seed", "content") and e[key] != usual[key]]
+    options = [(key, value) for key, value in e["options"].items() if key not in shown and value is not None]
+    odd += [f"{key} {value}" for key, value in options if value != usual["options"][key]]
     weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-    return [f"`{e['method']}`", str(e["memory"]), weights, e["options"].get("order", "–")]
+    method = ", ".join([f"`{e['method']}`", *odd])
+    return [method, str(e["memory"]), weights, e["options"].get("order", "–")]
 
 
-NAMED = ["method", "memory", "weights", "order"]
+def runs_on(stream: str) -> list[dict]:
+    """All recorded runs, by memory, in the order of the paper's tables, ours after them."""
+    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / stream).glob("*.json")]
+    known = [*LITERATURE[:8], *SIX]
+    rank = lambda method: known.index(method) if method in known else len(known)
+    key = lambda run, e: (e["memory"], rank(e["method"]), named(run), e["seed"])
+    return sorted(runs, key=lambda run: key(run, run["experiment"]))
 
 
 def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
@@ -191,9 +170,11 @@ def reproduction_short() -> str:
     for name, group in groupby(runs_on("cifar10"), named):
         runs = list(group)
         e = runs[0]["experiment"]
-        usual = list(defaults(e["method"], "cifar10", e["memory"])["weights"]) == e["options"]["weights"]
-        if e["method"] in SIX and usual and name[3] != "fresh" and len(runs) >= 3:
-            row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+        usual = Experiment.of(
+            e["method"], "cifar10", memory=e["memory"], seed=e["seed"], precision="bfloat16"
+        ).document()
+        row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+        if row and e["method"] in SIX and e == usual and len(runs) >= 3:
             theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"], len(runs))
             rows.append([*name[:2], str(len(runs)), theirs, mine])
     return markdown(["method", "memory", "seeds", "published", "here"], rows)
@@ -206,16 +187,18 @@ def reproduction_runs() -> str:
         e, p = run["experiment"], run["provenance"]
         figures = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
-        rows.append([*named(run), str(e["seed"]), e["precision"], *figures, *where])
-    header = [*NAMED, "seed", "precision", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
+        rows.append([*named(run), str(e["seed"]), *figures, *where])
+    header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
     return markdown([*header, "seconds", "device", "commit"], rows)
 
 
 def rer_weights() -> str:
     """What the RRN gave new samples and memory after the warm-up, task by task, and the largest loss on the memory meanwhile."""
     rows = []
-    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*-rer-*.json")):
+    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*-rer-m200-*.json")):
         curve, run = json.loads(path.read_text()), record(f"results/cifar10/{path.name}")
+        if named(run) != ["`rer`", "200", "1, 0.5", "printed"]:
+            continue
         cells = []
         for task in range(1, 5):
             second = [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
@@ -317,9 +300,9 @@ def all_methods() -> str:
 
 TABLES = {
     "demo": demo,
-    "relation-digits": lambda: relation("results/relation-digits.json"),
-    "relation-digits-cnn": lambda: relation("results/relation-digits-cnn.json"),
-    "phase-digits": lambda: phase("results/phase-digits.json"),
+    "relation-digits": lambda: variants("results/relation-digits.json"),
+    "relation-digits-cnn": lambda: variants("results/relation-digits-cnn.json"),
+    "phase-digits": lambda: variants("results/phase-digits.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,

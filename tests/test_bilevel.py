@@ -480,6 +480,15 @@ def test_a_run_in_bfloat16_can_be_reviewed():
     assert 0 < review["validation"]["weights"]["new"] < 1 and review["similarity"]["new"] == [2, 3]
 
 
+def test_balanced_refuses_a_memory_it_cannot_foresee():
+    from recollect.relation import Balanced
+
+    with pytest.raises(BadInput, match="GSS fills its memory otherwise"):
+        Balanced((1, 1)).check(recollect.GSS())
+    assert Balanced().pools(2) == ("all", "all", "balanced", "balanced")
+    assert Balanced(order="fresh").pools(1) == ("all", "all", "balanced")
+
+
 def test_averaged_takes_the_rows_away_normalised_the_sum_and_annealed_the_size():
     from recollect.relation import Annealed, Averaged, Normalised
 

@@ -22,6 +22,7 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+import recollect
 from recollect import __version__, cli, places, store
 from recollect.places import local
 from recollect.experiments import RECIPES, Experiment
@@ -200,14 +201,14 @@ def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the
         assert call(f"run rer {words} --set interval=2").exit_code == 0
     folders = [Path("runs", name) for name in kept()]
     result = call(f"again {folders[0]} {folders[1] / 'result.json'} --quiet")
-    assert result.stdout.count("50 of 50") == 2 and kept() == [folder.name for folder in folders]
+    assert result.stdout.count("50 of 50") == 2 and kept() == kept("again") == [folder.name for folder in folders]
     record = json.loads((folders[0] / "result.json").read_text())
     record["class_il"]["matrix"][4][2] += 1.0
     Path("other.json").write_text(json.dumps(record))
     assert "49 of 50" in call("again other.json --out new --quiet").stdout and kept("new") == [folders[0].name]
     told = document("again other.json --out new --quiet")[folders[0].name]
     assert not told["same"] and told["then"] == record and told["now"]["class_il"]["acc"] == record["class_il"]["acc"]
-    told = document(f"again {folders[0]} --quiet")[folders[0].name]
+    told = document(f"again {folders[0]} --quiet --fresh")[folders[0].name]
     assert told["same"] and told["now"]["provenance"]["settings"] == Experiment.read(record["experiment"]).hash
 
 
@@ -215,11 +216,57 @@ def test_again_refuses_what_would_be_no_repetition():
     own = write_own()
     assert call(f"run er {own} {QUICK}").exit_code == 0
     (name,) = kept()
-    refused = lambda words: call(f"again {words}").stderr
+
+    def refused(words: str) -> str:
+        result = call(f"again {words}")
+        assert result.exit_code == 2 and result.stderr.count("\n") == 1 and not kept("again")
+        return result.stderr
+
     assert "choose another folder" in refused(f"runs/{name} --out runs")
-    assert "no result.json" in refused("runs") and "not the record of a run" in refused(f"runs/{name}/experiment.json")
+    assert "choose another folder" in refused(f"runs/{name}/result.json --out runs")
+    assert "a second record" in refused(f"runs/{name} runs/{name}/result.json")
+    assert "no result.json" in refused("runs")
+    record = json.loads(Path("runs", name, "result.json").read_text())
+    for damage in (
+        {"experiment": {}},
+        {"experiment": "er"},
+        {"class_il": {"acc": 1.0, "bwt": 0.0}},
+        {"experiment": {**record["experiment"], "options": None}},
+    ):
+        Path("bad.json").write_text(json.dumps(record | damage))
+        assert "not the record of a run" in refused("bad.json")
+    Path("bad.json").write_text("{")
+    assert "is it a run's record?" in refused("bad.json")
+    Path("bad.json").write_text(json.dumps(record | {"experiment": {**record["experiment"], "precision": "bfloat16"}}))
+    assert "needs a GPU" in refused("bad.json")
     write_own(y_train=np.arange(40)[::-1] % 4)
-    assert "its images have changed" in refused(f"runs/{name}")
+    assert "has changed since" in refused(f"runs/{name}")
+    Path("own.npz").unlink()
+    assert "is not there" in refused(f"runs/{name}")
+
+
+def test_again_shows_what_came_out_when_another_run_failed():
+    for words in ("--seed 1", "--seed 2"):
+        assert call(f"run er {QUICK} {words}").exit_code == 0
+    first, second = (Path("runs", name, "result.json") for name in kept())
+    record = json.loads(second.read_text())
+    record["experiment"]["lr"] = 1e30
+    Path("wild.json").write_text(json.dumps(record))
+    result = call(f"again {first} wild.json --quiet")
+    assert result.exit_code == 1 and "50 of 50" in result.stdout and "1 of 2 runs failed" in result.stderr
+
+
+def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
+    class Mine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.layer(x.flatten(1))
+
+    it = recollect.run("er", epochs=1, network=Mine())
+    assert it["experiment"]["network"] == "Mine" and it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
 
 
 def test_another_setting_is_another_run():
@@ -276,6 +323,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --stream zzz", "known: cifar10"),
         ("run er --set lrr=1", "did you mean 'lr'"),
         ("run er --set lr", "KEY=VALUE"),
+        ("run er --set cls=1", "did you mean 'classes'"),
         ("run er --set lr=abc", "not a number"),
         ("run er --set lr=0", "greater than 0"),
         ("run er --set lr=nan", "greater than 0"),

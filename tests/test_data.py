@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from recollect.errors import BadInput, RecollectError
+from recollect import streams
 from recollect.streams import download, formats, sources
 
 # --- writers: the official layouts, small ---
@@ -924,3 +925,25 @@ def test_a_root_that_cannot_be_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with refused(tmp_path / "file" / "mnist", by=RecollectError):
         download.get("mnist", tmp_path / "file")
+
+
+# --- what tells one's own data apart ---
+
+
+def test_ones_own_images_are_known_by_their_content(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    x, y = np.zeros((4, 1, 6, 6), np.uint8), np.arange(4)
+    np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    first = streams.fingerprint("npz:~/own.npz")
+    assert first == streams.fingerprint(f"npz:{tmp_path}/own.npz") != None  # noqa: E711
+    np.savez(tmp_path / "own.npz", x_train=x + 1, y_train=y, x_test=x, y_test=y)
+    assert streams.fingerprint("npz:~/own.npz") != first
+    picture = tmp_path / "photos" / "cat" / "1.bmp"
+    picture.parent.mkdir(parents=True)
+    picture.write_bytes(b"one")
+    first = streams.fingerprint(f"folder:{tmp_path}/photos")
+    (picture.parent / ".DS_Store").write_bytes(b"noise")
+    assert streams.fingerprint(f"folder:{tmp_path}/photos") == first
+    picture.write_bytes(b"two")
+    assert streams.fingerprint(f"folder:{tmp_path}/photos") != first
+    assert streams.fingerprint("digits") is streams.fingerprint("npz:nowhere.npz") is None

@@ -34,6 +34,7 @@ def runs(tmp_path_factory):
         "never active": ("rer", {"relation_from_task": 3, "epochs": 1}),
         "never in use": ("rer", {"warmup": 1, "epochs": 1}),
         "vanilla": ("er+vanilla", {}),
+        "normalised": ("er+normalised", {"weights": (1, 2)}),
     }
     for name, (method, settings) in wanted.items():
         recollect.run(method, out=root / name, **SMALL | settings)
@@ -113,6 +114,28 @@ def test_tasks_have_the_similarities_and_validation_weights_of_their_reviews(run
         review["similarity"]["classes"],
         review["similarity"]["new"],
     )
+
+
+def test_a_review_shows_the_weights_in_use_and_none_where_the_relation_slept(runs):
+    assert sum(explain.read(runs["normalised"]).tasks[1].validation.values()) == pytest.approx(3.0, abs=1e-4)
+    (review,) = records(runs["never active"], "review")
+    assert review["validation"] is None and review["similarity"]["G"]
+
+
+def test_no_weight_is_drawn_outside_the_figure(runs):
+    found = explain.read(runs["normalised"])
+    assert 1 < max(spread.high for line in found.lines for spread in line.values) <= found.ceiling
+    figure = ET.fromstring(svg.weights(found))
+    axis, *_ = [path.get("d") for path in figure.iter("path") if path.get("class") == "axis"]
+    heights = lambda d: [float(point.split()[1]) for point in re.split("[ML]", d.rstrip("Z"))[1:]]
+    drawn = [
+        y
+        for path in figure.iter("path")
+        if re.search("line|band", path.get("class", ""))
+        for y in heights(path.get("d"))
+    ]
+    top, bottom = heights(axis)
+    assert len(drawn) > 10 and top <= min(drawn) <= max(drawn) <= bottom
 
 
 def test_weights_by_class_are_those_of_a_tasks_last_epoch(runs):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect import Experiment, runs
+from recollect import Experiment, RecollectError, runs
 from recollect.experiments import RECIPES
 from recollect.store import CHECKPOINT, Store, read_lines
 
@@ -87,33 +87,57 @@ def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
 def test_a_damaged_checkpoint_is_not_used(tmp_path, damage):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
     whole = runs.fit(experiment, device="cpu")
-
-    def stop(record):
-        if record["event"] == "task":
-            raise Killed
-
-    with pytest.raises(Killed):
-        runs.perform(experiment, store, device="cpu", report=stop)
-    checkpoint = store.path(experiment).with_name(experiment.name + ".part") / CHECKPOINT
+    checkpoint = stopped(experiment, store, Killed()) / CHECKPOINT
     checkpoint.write_bytes(damage(checkpoint.read_bytes()))
     result = runs.perform(experiment, store, device="cpu")
     assert same(result, whole) and result["provenance"]["resumed"] == 0
     assert len(told(store.path(experiment))) == 3 * 3, "and the records are those of one run"
 
 
-def test_an_error_leaves_no_checkpoint_and_fresh_begins_anew(tmp_path):
-    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+def stopped(experiment: Experiment, store: Store, error: BaseException) -> Path:
+    """The folder of a run that an error ended after its first task."""
 
-    def stop(record, error):
+    def stop(record):
         if record["event"] == "task":
             raise error
 
-    with pytest.raises(ValueError):
-        runs.perform(experiment, store, device="cpu", report=lambda record: stop(record, ValueError()))
+    with pytest.raises(type(error)):
+        runs.perform(experiment, store, device="cpu", report=stop)
+    return store.path(experiment).with_name(experiment.name + ".part")
+
+
+def test_a_run_that_failed_of_itself_leaves_nothing_and_fresh_begins_anew(tmp_path):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    stopped(experiment, store, RecollectError("diverged"))
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(Killed):
-        runs.perform(experiment, store, device="cpu", report=lambda record: stop(record, Killed()))
+    stopped(experiment, store, Killed())
     assert runs.perform(experiment, store, device="cpu", fresh=True)["provenance"]["resumed"] == 0
+
+
+@pytest.mark.parametrize("error", [OSError(28, "no space left"), MemoryError(), RuntimeError("CUDA error")])
+def test_what_is_not_the_runs_own_fault_leaves_its_checkpoint(tmp_path, error):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    whole = runs.fit(experiment, device="cpu")
+    assert (stopped(experiment, store, error) / CHECKPOINT).exists()
+    result = runs.perform(experiment, store, device="cpu")
+    assert same(result, whole) and result["provenance"]["resumed"] == 1
+
+
+def test_a_checkpoint_whose_records_were_lost_is_not_used(tmp_path):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    records = stopped(experiment, store, Killed()) / "metrics.jsonl"
+    records.write_bytes(records.read_bytes()[:50])
+    assert runs.perform(experiment, store, device="cpu")["provenance"]["resumed"] == 0
+    assert len(told(store.path(experiment))) == 3 * 3
+
+
+def test_a_checkpoint_of_another_version_is_said_to_be_and_cleared_away(tmp_path):
+    small, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    large = Experiment.of("er", **SETTINGS | dict(network="cnn"))
+    stopped(small, store, Killed()).rename(store.path(large).with_name(large.name + ".part"))
+    with pytest.raises(RecollectError, match="another version"):
+        runs.perform(large, store, device="cpu")
+    assert runs.perform(large, store, device="cpu")["provenance"]["resumed"] == 0
 
 
 def test_short_runs_write_no_checkpoint(tmp_path, monkeypatch):

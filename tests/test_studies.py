@@ -111,7 +111,7 @@ def test_weights_are_a_row_or_several():
 )
 def test_a_setting_that_rows_are_named_after_cannot_be_overridden(words):
     result = call(f"study {words} --dry-run")
-    assert result.exit_code == 2 and "choose among them with --only" in result.stderr
+    assert result.exit_code == 2 and "--only chooses among its rows" in result.stderr
 
 
 def test_published_figures_belong_to_the_papers_studies_alone():
@@ -137,10 +137,10 @@ def test_a_place_that_cannot_be_is_answered_in_a_sentence(words, sentence):
 
 
 def test_on_a_cluster_the_precision_does_not_depend_on_the_machine_that_sends(monkeypatch):
-    make = lambda given: [Experiment.of("er", "cifar10", **given)]
     monkeypatch.setattr(cli.runs, "choose", lambda device: pytest.fail("asked this machine"))
-    assert cli.advised(make, {}, cli.Device.cuda, "slurm")[0].precision == "bfloat16"
-    assert cli.advised(make, {}, cli.Device.auto, "ray")[0].precision == "float32"
+    for device, place, precision in ((cli.Device.cuda, "slurm", "bfloat16"), (cli.Device.auto, "ray", "float32")):
+        with cli.advised(device, place):
+            assert Experiment.of("er", "cifar10").precision == precision
 
 
 def test_a_study_that_is_not_there_is_said_to_be():
@@ -193,14 +193,36 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
 
 
 def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
-    make = lambda given: [Experiment.of("er", "cifar10", **given)]
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cuda")
-    assert cli.advised(make, {}, cli.Device.auto)[0].precision == "bfloat16"
-    exact = {"precision": "float32"}
-    assert cli.advised(lambda more: make(exact | more), exact, cli.Device.auto)[0].precision == "float32"
-    assert cli.advised(lambda given: [Experiment.of("er", **given)], {}, cli.Device.auto)[0].precision == "float32"
+    with cli.advised(cli.Device.auto):
+        assert Experiment.of("er", "cifar10").precision == "bfloat16"
+        assert Experiment.of("er", "cifar10", precision="float32").precision == "float32"
+        assert Experiment.of("er").precision == "float32", "an MLP"
+        own = 'seeds = 1\n[[grid]]\nmethod = "er"\nstream = ["cifar10", "digits"]\n'
+        for line, expected in (("", {"bfloat16", "float32"}), ('precision = "float32"', {"float32"})):
+            Path("own.toml").write_text(own + line)
+            rows = studies.study("own.toml").rows.values()
+            assert {experiment.precision for row in rows for experiment in row} == expected
+        Path("own.toml").write_text(own + 'precision = ["float32", "bfloat16"]')
+        assert len(studies.study("own.toml").rows) == 4
+    assert Experiment.of("er", "cifar10").precision == "float32"
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cpu")
-    assert cli.advised(make, {}, cli.Device.auto)[0].precision == "float32"
+    with cli.advised(cli.Device.auto):
+        assert Experiment.of("er", "cifar10").precision == "float32"
+
+
+def test_what_a_study_says_itself_cannot_be_set_and_what_it_leaves_open_can():
+    given = lambda name, **more: studies.study(name, 1, given=more).rows
+    assert given("phase-cifar10", network="cnn", epochs="1")["rer, M = 200"][0].network == "cnn"
+    assert given("presets-cifar10", epochs=1)["rer, preset 1, 0.5, fresh"][0].epochs == 1
+    for name, more in (
+        ("table1-cifar10", {"stream": "digits"}),
+        ("presets-cifar10", {"weights": (1, 2)}),
+        ("phase-digits-cnn", {"network": "mlp"}),
+        ("table1-cifar10", {"memory": 3}),
+    ):
+        with pytest.raises(BadInput, match="says itself"):
+            given(name, **more)
 
 
 # The work ------------------------------------------------------------------------------------------------------------

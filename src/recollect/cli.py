@@ -8,7 +8,6 @@ import functools
 import json
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -21,7 +20,7 @@ from rich.markup import escape
 
 from recollect import metrics, places, ranks, runs, streams, studies, tune
 from recollect.errors import BadInput, RecollectError, unknown
-from recollect.experiments import RECIPES, Experiment, defaults
+from recollect.experiments import RECIPES, Experiment, advising, defaults
 from recollect.published import published
 from recollect.report import tables
 from recollect.report.progress import Display
@@ -214,8 +213,8 @@ def run_command(
     deterministic: Deterministic = False,
 ) -> None:
     """Run one method over one stream of tasks and measure what it remembers."""
-    each = asked(method, stream, memory, epochs, seed, seeds, settings)
-    experiments = advised(lambda given: [Experiment.of(**one | given) for one in each], each[0], device)
+    with advised(device):
+        experiments = [Experiment.of(**one) for one in asked(method, stream, memory, epochs, seed, seeds, settings)]
     documents = perform(
         experiments,
         Store(out_dir),
@@ -246,33 +245,47 @@ def again(
         list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with the result of one.")
     ],
     device: Where = Device.auto,
-    out_dir: Annotated[
-        Optional[Path],
-        typer.Option("--out", help="Keep the new runs in this folder. [dim]Default: they are not kept[/]"),
-    ] = None,
+    out_dir: Out = Path("again"),
     data: Data = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    fresh: Fresh = False,
     pack: Pack = None,
     deterministic: Deterministic = False,
 ) -> None:
     """Run records again from their own settings, and see whether the numbers come out the same."""
-    documents = [read_result(path) for path in records]
-    for path, document in zip(records, documents):
-        if not isinstance(document, dict) or not {"experiment", "class_il", "task_il"} <= document.keys():
-            raise BadInput(f"{path} is not the record of a run: it has no experiment, or no accuracies")
-    then = {Experiment.read(document["experiment"]): document for document in documents}
-    with contextlib.ExitStack() as stack:
-        store = Store(out_dir or stack.enter_context(tempfile.TemporaryDirectory()))
-        if {store.path(experiment).resolve() for experiment in then} & {path.resolve() for path in records}:
-            raise BadInput(f"--out {out_dir} is where the records themselves are; choose another folder")
-        chosen = dict(device=device.value, data=data, pack=pack, deterministic=deterministic)
-        now = dict(zip(then, perform(list(then), store, quiet, **chosen)))
+    then, store = {}, Store(out_dir)
+    for path in records:
+        experiment, document = recorded(path)
+        if experiment in then:
+            raise BadInput(f"{path} is a second record of {experiment.name}; compare one at a time")
+        if store.path(experiment).resolve() in (path.resolve(), path.resolve().parent):
+            raise BadInput(f"--out {out_dir} is where {path} itself is; choose another folder")
+        if runs.choose(device.value) == "cpu" and experiment.precision != "float32":
+            raise BadInput(f"{path} is of a run in {experiment.precision}, which needs a GPU")
+        then[experiment] = document
+    deterministic = deterministic or all(d.get("provenance", {}).get("deterministic") for d in then.values())
+    chosen = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
+    outcomes = dict(zip(then, perform(list(then), store, quiet, keep_going=True, **chosen)))
+    pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
     if as_json:
-        figures = lambda e: {"then": then[e], "now": now[e], "same": len(set(metrics.agreeing(then[e], now[e]))) == 1}
-        return print_json({experiment.name: figures(experiment) for experiment in then})
-    out.print(tables.again({experiment.name: (then[experiment], now[experiment]) for experiment in then}))
-    out.print("In %. same: accuracies, a task's after a task, that are equal to the last digit.", style="dim")
+        same = lambda pair: len(set(metrics.agreeing(*pair))) == 1
+        print_json({name: {"then": pair[0], "now": pair[1], "same": same(pair)} for name, pair in pairs.items()})
+    elif pairs:
+        out.print(tables.again(pairs))
+        out.print("In %. same: accuracies, a task's after a task, that are equal to the last digit.", style="dim")
+    report_failures(outcomes)
+
+
+def recorded(path: Path) -> tuple[Experiment, dict]:
+    """The experiment of a run's record, and the record."""
+    document = read_result(path)
+    try:
+        experiment = Experiment.read(document["experiment"])
+        tables.again({"": (document, document)})  # it has what is to be compared
+    except (KeyError, TypeError, AttributeError):
+        raise BadInput(f"{path} is not the record of a run, or not a whole one") from None
+    return experiment, document
 
 
 @command(app.command(epilog="Examples: [bold]recollect methods[/], [bold]recollect methods der++[/]"))
@@ -416,14 +429,9 @@ def study(
         for key, (usual, make, question) in STUDIES.items():
             table.add_row(key, str(len(make(1, {}))), str(usual), question)
         return out.print(table)
-    given, found = assignments(settings or []), []
-
-    def make(more: dict) -> list[Experiment]:
-        found[:] = [studies.study(name, seeds, only, given | more)]
-        return [experiment for row in found[0].rows.values() for experiment in row]
-
-    experiments, store = advised(make, given, device, on.value), Store(out_dir)
-    (chosen,) = found
+    with advised(device, on.value):
+        chosen = studies.study(name, seeds, only, assignments(settings or []))
+    experiments, store = [experiment for row in chosen.rows.values() for experiment in row], Store(out_dir)
     if dry_run:
         return out.print(tables.plan(chosen, {e for e in experiments if store.result(e) is not None}))
     options = {key: int(v) if v.isdigit() else v for key, v in assignments(place or [], "--place").items()}
@@ -442,22 +450,15 @@ def study(
         deterministic=deterministic,
     )
     of = dict(zip(experiments, outcomes))
-    for experiment, outcome in of.items():
-        if isinstance(outcome, dict) and (weights := validation(store.path(experiment))):
-            outcome["validation"] = weights
     documents = {label: [d for e in row if isinstance(d := of[e], dict)] for label, row in chosen.rows.items()}
     documents = {label: runs for label, runs in documents.items() if runs}
-    wrong = {e.name: str(of[e]) for e in experiments if isinstance(of[e], Exception)}
     if as_json:
-        print(json.dumps(record(chosen, documents, wrong), indent=1))
+        print_json(record(chosen, documents, failures(of), store))
     elif documents:
         out.print(tables.study(chosen, documents))
         for line in tables.study_notes(chosen, documents):
             out.print(line, style="dim", highlight=False)
-    for run, sentence in wrong.items():
-        print(f"recollect: {run} failed: {sentence}", file=sys.stderr)
-    if wrong:
-        fail(f"{len(wrong)} of {len(experiments)} runs failed; the same command tries them again", 1)
+    report_failures(of)
 
 
 @command(
@@ -484,9 +485,8 @@ def tune_command(
     fresh: Fresh = False,
 ) -> None:
     """Search the fixed weights of a method's loss terms on held-out training images; compare them with the defaults and the relation."""
-    given = asked(method, stream, memory, epochs, seed, seeds, settings)
-    low = advised(lambda more: [Experiment.of(**given[0] | more)], given[0], device)[0].precision
-    rivals = tune.rivals([{**one, "precision": low} for one in given])
+    with advised(device):
+        rivals = tune.rivals(asked(method, stream, memory, epochs, seed, seeds, settings))
     store, console = Store(out_dir), Console(stderr=True, quiet=quiet)
     say = lambda line: console.print(line, style="dim", highlight=False, soft_wrap=True, markup=False)
     found = tune.search(
@@ -499,7 +499,7 @@ def tune_command(
     documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
     if as_json:
         study = studies.Study(f"tune {method}", "", rows)
-        return print_json({"search": found, **record(study, documents, {})})
+        return print_json({"search": found, **record(study, documents, {}, store)})
     for table in tables.tuning(found, documents, f"{method} on {stream}"):
         out.print(table)
 
@@ -553,13 +553,15 @@ def explain(
         out.print(f"written to {html}", highlight=False, soft_wrap=True)
 
 
-def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[str, str]) -> dict:
+def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[str, str], store: Store) -> dict:
     """A study as one small document: its settings, every run's figures, the published ones."""
+    key = lambda settings: json.dumps(settings, sort_keys=True)
+    folder = {key(e.document()): store.path(e) for row in study.rows.values() for e in row}
     figures = lambda d: {
         "seed": d["experiment"]["seed"],
         "seconds": d["seconds"],
         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")},
-        **({"validation": d["validation"]} if "validation" in d else {}),
+        **({"validation": found} if (found := validation(folder[key(d["experiment"])])) else {}),
     }
     rows = {
         label: {
@@ -627,16 +629,11 @@ def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
     return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
 
 
-def advised(
-    make: Callable[[dict], list[Experiment]], given: dict, device: Device, on: str = "local"
-) -> list[Experiment]:
-    """The experiments, in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU. What a
+def advised(device: Device, on: str = "local") -> contextlib.AbstractContextManager:
+    """Inside, experiments are in bfloat16 where that is advised and nothing else was asked for: a ResNet on a GPU. What a
     cluster's machines have is not for this one to find out."""
-    experiments = make({})
-    if "precision" in given or not any(e.network == "resnet18" for e in experiments):
-        return experiments
     where = runs.choose(device.value) if on == "local" else device.value
-    return make({"precision": "bfloat16"}) if where == "cuda" else experiments
+    return advising(resnet18="bfloat16") if where == "cuda" else contextlib.nullcontext()
 
 
 def perform(
@@ -668,6 +665,18 @@ def folders(experiments: Sequence[Experiment], store: Store) -> None:
     out.print("Runs kept in")
     for experiment in experiments:
         out.print(f"  {store.path(experiment)}", soft_wrap=True, highlight=False, markup=False)
+
+
+def failures(outcomes: dict[Experiment, dict | Exception]) -> dict[str, str]:
+    return {e.name: str(outcome) for e, outcome in outcomes.items() if isinstance(outcome, Exception)}
+
+
+def report_failures(outcomes: dict[Experiment, dict | Exception]) -> None:
+    """What went wrong, a line a run; then the command has failed."""
+    for run, sentence in (wrong := failures(outcomes)).items():
+        print(f"recollect: {run} failed: {sentence}", file=sys.stderr)
+    if wrong:
+        fail(f"{len(wrong)} of {len(outcomes)} runs failed; the same command tries them again", 1)
 
 
 def several(documents: Sequence[dict]) -> dict:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
@@ -117,6 +119,19 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
 ]
 
 
+_advice: ContextVar[Mapping[str, str]] = ContextVar("advice", default={})
+
+
+@contextlib.contextmanager
+def advising(**precisions: str) -> Iterator[None]:
+    """Inside, a network's precision is the one given by its name, unless an experiment is told another."""
+    token = _advice.set(precisions)
+    try:
+        yield
+    finally:
+        _advice.reset(token)
+
+
 def defaults(method: str, stream: str, memory: int | None = None) -> dict[str, Any]:
     """The table's settings for a method on a stream, at a memory size (the stream's own unless given)."""
     merged: dict[str, Any] = {}
@@ -150,7 +165,7 @@ class Experiment:
     options: tuple[tuple[str, Any], ...] = ()  # of the method and its weighting
 
     @classmethod
-    def of(cls, method: str, stream: str = "digits", **given: Any) -> Experiment:
+    def of(cls, /, method: str, stream: str = "digits", **given: Any) -> Experiment:
         """An experiment from what is given (strings are read as the setting's type) and the table of defaults."""
         if method not in RECIPES:
             raise unknown("method", method, RECIPES)
@@ -172,6 +187,8 @@ class Experiment:
             key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()
         }
         settings |= defaults(method, stream, given.get("memory")) | given
+        if "precision" not in given and (advice := _advice.get().get(settings["network"])):
+            settings["precision"] = advice
         if settings["network"] is not None and settings["network"] not in NETWORKS:
             raise unknown("network", settings["network"], NETWORKS)
         recipe = RECIPES[method]
@@ -215,7 +232,8 @@ class Experiment:
         settings = {key: value for key, value in document.items() if key not in ("content", "options")}
         experiment = cls.of(**settings, **document["options"])
         if experiment.content != document["content"]:
-            raise BadInput(f"{experiment.stream} is no longer what this record was made from; its images have changed")
+            what = "is not there" if experiment.content is None else "has changed since"
+            raise BadInput(f"{experiment.stream}, which this record was made from, {what}")
         return experiment
 
     def build(self) -> Method:

@@ -96,7 +96,8 @@ class Learner:
                 pass
 
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
-        """The same, a step at a time, so that several learners can share a GPU."""
+        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) comes from
+        torch's generator, which they share too."""
         try:
             yield from self._learn(task, report)
         finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import torch
@@ -70,7 +71,7 @@ def agreeing(one: dict, other: dict) -> tuple[int, int]:
     both = [
         pair
         for setting in ("class_il", "task_il")
-        for rows in zip(one[setting]["matrix"], other[setting]["matrix"], strict=True)
-        for pair in zip(*rows, strict=True)
+        for rows in zip_longest(one[setting]["matrix"], other[setting]["matrix"], fillvalue=())
+        for pair in zip_longest(*rows)
     ]
     return sum(a == b for a, b in both), len(both)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import platform
@@ -17,7 +18,7 @@ from torch import nn
 
 from recollect import metrics, networks, ranks, streams
 from recollect.capture import on_own_stream
-from recollect.errors import BadInput
+from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.learner import Learner
 from recollect.state import joined, part
@@ -148,12 +149,13 @@ class Run:
     ):
         if device == "cpu" and experiment.precision != "float32":
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
-        self.experiment, self.stream, self.device = experiment, resident(stream, device), device
-        self.deterministic = deterministic
+        self.stream, self.device, self.deterministic = resident(stream, device), device, deterministic
         if network is None:
             name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
             network = networks.build(name, stream.shape, stream.classes, experiment.seed)
-        self.network = type(network).__name__
+        else:  # another experiment than the one with the stream's usual network
+            experiment = dataclasses.replace(experiment, network=type(network).__name__)
+        self.experiment, self.network = experiment, type(network).__name__
         settings = {
             key: getattr(experiment, key)
             for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
@@ -221,7 +223,12 @@ class Run:
 
     def _resume(self, saved: dict) -> tuple[list[metrics.Accuracies], float, int]:
         """Be where a run was: its accuracies so far, its seconds, how often it has been resumed."""
-        self.learner.restore(part(saved, "at"))
+        try:
+            self.learner.restore(part(saved, "at"))
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise RecollectError(
+                f"the checkpoint is of another version of this run ({error}); the same command starts it anew"
+            ) from error
         run = part(saved, "run")
         measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
         return measures, float(run["seconds"]), int(run["resumed"]) + 1

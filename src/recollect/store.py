@@ -23,7 +23,7 @@ from typing import IO
 
 import torch
 
-from recollect.errors import BadInput
+from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 
 try:
@@ -72,8 +72,8 @@ class Store:
 
     @contextlib.contextmanager
     def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
-        """A run being written; if it is there already, only when `fresh`. What goes wrong inside leaves nothing behind; what
-        is stopped leaves its checkpoint, if it has one."""
+        """A run being written; if it is there already, only when `fresh`. A run that fails of itself leaves nothing behind; one
+        that is stopped, by Ctrl-C or a full disk, leaves its checkpoint, if it has one."""
         self.prepare()
         final = self.path(experiment)
         part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
@@ -94,7 +94,7 @@ class Store:
                 (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
                 shutil.rmtree(old, ignore_errors=True)
             except BaseException as error:
-                if isinstance(error, Exception) or not (part / CHECKPOINT).exists():
+                if isinstance(error, RecollectError) or not (part / CHECKPOINT).exists():
                     _clear(part)
                 raise
 
@@ -137,6 +137,8 @@ class Recording:
             content = (self.folder / CHECKPOINT).read_bytes()
             digest, payload = content[:32], content[32:]
             state = load(payload) if hashlib.sha256(payload).digest() == digest else None
+            if state and state[LENGTH] > os.fstat(self._metrics.fileno()).st_size:
+                state = None  # the records before it were lost
         except (FileNotFoundError, SafetensorError):
             state = None
         self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
@@ -147,6 +149,7 @@ class Recording:
         if time.monotonic() - self._saved < float(os.environ.get("RECOLLECT_CHECKPOINT", EVERY)):
             return
         payload = _bytes(state() | {LENGTH: torch.tensor(self._metrics.tell())})
+        os.fsync(self._metrics.fileno())
         new = self.folder / f"{CHECKPOINT}.new"
         with open(new, "wb") as file:
             file.write(hashlib.sha256(payload).digest() + payload)
@@ -195,7 +198,8 @@ def read_result(path: Path) -> dict:
     except FileNotFoundError:
         raise BadInput(f"{path} is not a run's folder: it has no result.json") from None
     except (OSError, ValueError):
-        raise BadInput(f"{file} cannot be read; remove the folder and run the experiment again") from None
+        way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
+        raise BadInput(f"{file} cannot be read; {way_out}") from None
 
 
 def read_lines(folder: Path) -> list[dict]:
@@ -204,9 +208,10 @@ def read_lines(folder: Path) -> list[dict]:
 
 
 def validation(folder: Path) -> dict[str, float] | None:
-    """The mean weights a relation gave validation samples at the end of a run's last task, where there was one."""
-    reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
-    return reviews[-1]["weights"] if reviews and reviews[-1] else None
+    """The mean weights a relation gave validation samples at the end of a run's last task, where they were written down."""
+    with contextlib.suppress(OSError, ValueError):
+        reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
+        return reviews[-1]["weights"] if reviews and reviews[-1] else None
 
 
 def _write(path: Path, document: dict) -> None:

@@ -42,11 +42,12 @@ class Study(NamedTuple):
 def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
     axes = {key: list(v) if isinstance(v, (list, tuple)) and key != "classes" else [v] for key, v in axes.items()}
+    axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
     varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
-    told = {"method", "seed"} | set(axes if label else varying)
+    told = {"method", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
     for key in given:
         if key in told:
-            raise BadInput(f"--set {key}: the rows of this study say what {key} is; choose among them with --only")
+            raise BadInput(f"--set {key}: this study says itself what {key} is; --only chooses among its rows")
     rows: Rows = {}
     for combination in itertools.product(*axes.values()):
         chosen = dict(zip(axes, combination))

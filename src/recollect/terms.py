@@ -77,8 +77,8 @@ class Weighting(Stateful):
     """How much each term of each row counts. Subclasses say more than the fixed weights given here."""
 
     def pools(self, draws: int) -> tuple[str, ...]:
-        """The memory batches of a step, the method's own `draws` first: each from `all` rows, or (with the memory split
-        four to one) from its `inner` or `outer` rows."""
+        """The memory batches of a step, the method's own `draws` first: each from `all` rows, `balanced` over the classes in
+        them, or (with the memory split four to one) from its `inner` or `outer` rows."""
         return ("all",) * draws
 
     def check(self, method) -> None:

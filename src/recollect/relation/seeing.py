@@ -47,14 +47,18 @@ def _spread(values: np.ndarray) -> dict:
     return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in quantiles]}
 
 
-def task(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict:
-    """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), and the mean
-    gradient similarity of every class met with each new class (Proposition 1). The network is in evaluation mode."""
+def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -> dict:
+    """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), if there is
+    something that weighs, and the mean gradient similarity of every class met with each new class (Proposition 1). The
+    network is in evaluation mode."""
     if not old:
         return {}
     learner.net.module.eval()
     try:
-        return {"validation": _validation(weigh, learner, old, new), "similarity": _similarity(learner, new)}
+        return {
+            "validation": None if weigh is None else _validation(weigh, learner, old, new),
+            "similarity": _similarity(learner, new),
+        }
     finally:
         learner.net.module.train()
         learner.net.rest()

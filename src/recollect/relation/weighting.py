@@ -16,6 +16,7 @@ from torch import Tensor
 from recollect import ranks
 from recollect.errors import BadInput, unknown
 from recollect.mainnet import MainNet
+from recollect.plan import reservoir
 from recollect.relation import seeing
 from recollect.relation.adam import Adam
 from recollect.relation.bilevel import HYPERGRADIENTS
@@ -114,6 +115,10 @@ class Relational(Phased):
         self.rrn.at(self.phi)
         return self.rrn.module(terms.losses.detach(), terms.norms)
 
+    def used(self, weights: Tensor) -> Tensor:
+        """What the Main Net is given of w(φ), [B, k]."""
+        return weights
+
     def improve(self, weights: Tensor, by_weight: Tensor) -> None:
         """φ ← Adam, given ∂outer/∂w (Eq. 7)."""
         (derivative,) = ranks.mean(*torch.autograd.grad(weights, self.phi, by_weight))
@@ -124,7 +129,9 @@ class Relational(Phased):
         return {"phase": self.phase, **seeing.epoch(names, tape)}
 
     def review(self, learner, old, new) -> dict:
-        return seeing.task(self.weigh, learner, old, new)
+        asleep = learner.tasks < self.relation_from_task  # tasks learned, this one included
+        weigh = None if asleep else lambda terms: self.used(self.weigh(terms))
+        return seeing.task(weigh, learner, old, new)
 
     def state(self) -> dict[str, Tensor]:
         return joined({"rrn": self.rrn.state(), "adam": self.adam.state()})
@@ -190,15 +197,11 @@ class Relation(Relational):
         weights = self.weigh(terms)
         used = self.used(weights.detach()) if in_use else self.preset
         if due and self.order == "printed":
-            as_learned = in_use and type(self).used is Relation.used  # then the real step is the virtual one
+            as_learned = in_use and type(self).used is Relational.used  # then the real step is the virtual one
             self.in_hand = weights, None if as_learned else self._aside(method, step, terms, weights)
         if in_use:
             step.tape.keep(weights=used, weight_labels=terms.labels)
         return weighed(terms.losses, used)
-
-    def used(self, weights: Tensor) -> Tensor:
-        """What the Main Net is given of w(φ), [B, k]."""
-        return weights
 
     def after(self, method, step, terms: Terms, direction: Tensor) -> None:
         if self.in_hand:
@@ -239,6 +242,13 @@ class Split(Relation):
 
 class Balanced(Relation):
     """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
+
+    def check(self, method) -> None:
+        super().check(method)
+        if method.slot_rule is not reservoir:
+            raise BadInput(
+                f"Balanced foresees what a reservoir holds, and {type(method).__name__} fills its memory otherwise"
+            )
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return super().pools(draws)[:-draws] + ("balanced",) * draws

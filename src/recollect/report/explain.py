@@ -166,6 +166,11 @@ class Explanation:
         return found
 
     @functools.cached_property
+    def ceiling(self) -> float:
+        """No weight that is drawn is above it."""
+        return max(1.0, *(max(value.mean, value.high) for line in self.lines for value in line.values))
+
+    @functools.cached_property
     def lines(self) -> list[Line]:
         found = []
         for (phase, start, stop, _), (term, preset) in itertools.product(self.stretches, zip(self.terms, self.preset)):
@@ -268,7 +273,6 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
     for term, of in weights.items():
         for label, record in of["classes"].items():
             by_class.setdefault(int(label), {})[term] = _spread(record)
-    asleep = all(epoch["phase"] == "preset" for epoch in epochs)
     validation, found = review.get("validation") or {}, review.get("similarity")
     similarity = found and Similarity(
         tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"])
@@ -277,7 +281,7 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
         number,
         {label: by_class[label] for label in sorted(by_class) if label >= 0},
         "weights" not in last,
-        {} if asleep else validation.get("weights", {}),
+        validation.get("weights", {}),
         validation.get("old", ""),
         similarity,
     )
@@ -468,7 +472,7 @@ def show(folder: Path, console: Console) -> None:
 
 def _plot(e: Explanation, width: int, height: int = 11) -> Text:
     """Lines of braille dots, two a column and four a row; bands of quantiles as light shade."""
-    columns, total, top = max(width - 7, 20), len(e.epochs), max(1.0, *e.preset)
+    columns, total, top = max(width - 7, 20), len(e.epochs), e.ceiling
     place = lambda weight: min(max(round((1 - weight / top) * (4 * height - 1)), 0), 4 * height - 1)  # row of dots
     cells: dict[tuple[int, int], tuple[int, str]] = {}
     bands: dict[tuple[int, int], str] = {}

@@ -139,7 +139,7 @@ def drawing(key: str, width: int, height: int, kind: str, title: str, descriptio
 def weights(e: Explanation) -> Markup:
     """The weight of each term over the epochs of all tasks."""
     left, top, wide, high = 52, 44, 760, 250
-    ceiling, total = max(1.0, *e.preset), len(e.epochs)
+    ceiling, total = e.ceiling, len(e.epochs)
     x, y = (lambda epoch: left + wide * epoch / total), (lambda weight: top + high * (1 - weight / ceiling))
     parts: list[str] = []
     for stretch in e.stretches:

@@ -69,15 +69,20 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
 def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
     """Runs and their repetitions: then, now, difference, and how many of all accuracies are the same to the last digit."""
     heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
-    table = plain("", "", *heads, "same", numbers=True, long_labels=True)
+    table = plain("", *heads, "same", numbers=True, long_labels=True)
     number = lambda value, form: "–" if value is None else format(value, form)
     for name, (then, now) in pairs.items():
         old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
         apart = [None if a is None else b - a for a, b in zip(old, new)]
         cells = [f"{number(a, '.2f')}\n{number(b, '.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, apart)]
         same, all_of_them = metrics.agreeing(then, now)
-        table.add_row(name, "then\nnow\ndifference", *cells, f"{same} of {all_of_them}")
+        block(table, name, ["then", "now", "difference"], [*cells, f"{same} of {all_of_them}"])
     return table
+
+
+def block(table: Table, label: str, lines: Sequence[str], cells: Sequence[str]) -> None:
+    """A label on a line of its own, and under it named lines of numbers."""
+    table.add_row("\n".join([label, *(f"  {line}" for line in lines)]), *(f"\n{cell}" for cell in cells))
 
 
 def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
@@ -103,17 +108,20 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
 def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
     """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
     theirs = {label: published(study.name, label) for label in documents}
-    lines = ["published", "ours", "difference"] if any(theirs.values()) else []
+    several = any(theirs.values())
     heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
-    columns = "", "runs", *([""] if lines else []), *heads
+    columns = ["", *([] if several else ["runs"]), *heads]
     table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True, long_labels=True)
     for label, runs in documents.items():
         ours, row = metrics.across(runs), theirs[label] or {}
         cells = [compared(ours[s][m], row.get(s, {}).get(m), len(runs)) for s, m in SHOWN]
+        mine = f"ours, {len(runs)} run{'s' * (len(runs) > 1)}"
         if row:
-            table.add_row(label, str(len(runs)), "\n".join(lines), *map("\n".join, cells))
+            block(table, label, ["published", mine, "difference"], ["\n".join(lines) for lines in cells])
+        elif several:
+            block(table, label, [mine], [lines[1] for lines in cells])
         else:
-            table.add_row(label, str(len(runs)), *(["ours"] if lines else []), *(mine for _, mine, _ in cells))
+            table.add_row(label, str(len(runs)), *(lines[1] for lines in cells))
     return table
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,8 +13,9 @@ import torch
 from torch import Tensor
 
 from recollect.errors import BadInput, unknown
+from recollect.streams.formats import is_picture
 from recollect.streams.pixels import Pixels
-from recollect.streams.sources import read
+from recollect.streams.sources import own, read
 
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
@@ -93,16 +95,25 @@ def setting(name: str) -> Setting | None:
 
 def fingerprint(name: str) -> str | None:
     """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
-    kind, _, path = name.partition(":")
-    if kind == "npz" and Path(path).is_file():
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    if kind == "folder" and Path(path).is_dir():
-        listing = sorted(
-            (str(file.relative_to(path)), file.stat().st_size) for file in Path(path).rglob("*") if file.is_file()
-        )
-        return hashlib.sha256(repr(listing).encode()).hexdigest()[:16]
-    return None  # a path that is not there is reported when it is read
+    if (found := own(name)) is None:
+        return None
+    _, path = found
+    files = [path] if path.is_file() else sorted(filter(is_picture, path.rglob("*")))
+    if not files:
+        return None  # a path that is not there is reported when it is read
+    return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=8)
+def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+    """Of the files' names and contents; size and time only say whether they were read before."""
+    digest = hashlib.sha256()
+    for file, _, _ in files:
+        with open(file, "rb") as content:
+            digest.update(
+                repr((str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest())).encode()
+            )
+    return digest.hexdigest()[:16]
 
 
 def load(

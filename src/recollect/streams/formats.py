@@ -215,7 +215,7 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
     """The pictures of each class, both in the order of their names."""
     with _reading(folder):
         classes = {
-            entry.name: sorted(file for file in entry.iterdir() if _is_picture(file))
+            entry.name: sorted(file for file in entry.iterdir() if is_picture(file))
             for entry in sorted(_subfolders(folder))
         }
     for name, files in classes.items():
@@ -224,7 +224,7 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
     return classes
 
 
-def _is_picture(file: Path) -> bool:
+def is_picture(file: Path) -> bool:
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 
