@@ -303,6 +303,7 @@ TABLES = {
     "relation-digits": lambda: variants("results/relation-digits.json"),
     "relation-digits-cnn": lambda: variants("results/relation-digits-cnn.json"),
     "phase-digits": lambda: variants("results/phase-digits.json"),
+    "phase-digits-cnn": lambda: variants("results/phase-digits-cnn.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,

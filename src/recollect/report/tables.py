@@ -82,7 +82,8 @@ def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
 
 def block(table: Table, label: str, lines: Sequence[str], cells: Sequence[str]) -> None:
     """A label on a line of its own, and under it named lines of numbers."""
-    table.add_row("\n".join([label, *(f"  {line}" for line in lines)]), *(f"\n{cell}" for cell in cells))
+    table.add_row(label)
+    table.add_row("\n".join(f"  {line}" for line in lines), *cells)
 
 
 def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
