@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -192,6 +193,12 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     assert published("table5-small-memory", label)["class_il"]["bwt"] is None
 
 
+def own_images(side: int) -> str:
+    x, y = np.zeros((4, side, side, 3), np.uint8), np.arange(4)
+    np.savez(f"own-{side}.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    return f"own-{side}.npz"
+
+
 def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cuda")
     with cli.advised(cli.Device.auto):
@@ -205,6 +212,9 @@ def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
             assert {experiment.precision for row in rows for experiment in row} == expected
         Path("own.toml").write_text(own + 'precision = ["float32", "bfloat16"]')
         assert len(studies.study("own.toml").rows) == 4
+        small, large = (Experiment.of("er", f"npz:{own_images(side)}") for side in (8, 32))
+        assert (small.network, small.precision) == ("cnn", "float32") and local._small(small)
+        assert (large.network, large.precision) == ("resnet18", "bfloat16") and not local._small(large)
     assert Experiment.of("er", "cifar10").precision == "float32"
     monkeypatch.setattr(cli.runs, "choose", lambda device: "cpu")
     with cli.advised(cli.Device.auto):

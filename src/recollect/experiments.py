@@ -172,13 +172,7 @@ class Experiment:
         known = streams.setting(stream)
         own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
         options = RECIPES[method].options()
-        settings = {
-            "seed": 0,
-            "tasks": None,
-            "classes": None,
-            "shuffle": None,
-            "network": known.network if known else None,
-        }
+        settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None}
         given = {key: value for key, value in given.items() if value is not None}
         for key in given:
             if key not in own and key not in options:
@@ -186,6 +180,7 @@ class Experiment:
         given = {
             key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()
         }
+        settings |= {"network": given.get("network") or streams.usual_network(stream)}
         settings |= defaults(method, stream, given.get("memory")) | given
         if "precision" not in given and (advice := _advice.get().get(settings["network"])):
             settings["precision"] = advice

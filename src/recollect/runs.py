@@ -151,8 +151,7 @@ class Run:
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
         self.stream, self.device, self.deterministic = resident(stream, device), device, deterministic
         if network is None:
-            name = experiment.network or ("resnet18" if min(stream.shape[1:]) >= 32 else "cnn")
-            network = networks.build(name, stream.shape, stream.classes, experiment.seed)
+            network = networks.build(experiment.network, stream.shape, stream.classes, experiment.seed)
         else:  # another experiment than the one with the stream's usual network
             experiment = dataclasses.replace(experiment, network=type(network).__name__)
         self.experiment, self.network = experiment, type(network).__name__

@@ -15,7 +15,7 @@ from torch import Tensor
 from recollect.errors import BadInput, unknown
 from recollect.streams.formats import is_picture
 from recollect.streams.pixels import Pixels
-from recollect.streams.sources import own, read
+from recollect.streams.sources import Images, own, read
 
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
@@ -116,6 +116,20 @@ def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:16]
 
 
+def usual_network(name: str) -> str | None:
+    """The network for a stream's images unless told otherwise; None where one's own images are not there."""
+    if known := setting(name):
+        return known.network
+    content = fingerprint(name)
+    return content and ("resnet18" if min(_own(name, content).train[0].shape[2:]) >= 32 else "cnn")
+
+
+@functools.lru_cache(maxsize=2)
+def _own(name: str, content: str | None) -> Images:
+    """One's own images, read once as long as they are the same."""
+    return read(name)
+
+
 def load(
     name: str = "digits",
     *,
@@ -132,7 +146,7 @@ def load(
     known = setting(name)
     if tasks is not None and tasks < 1:
         raise BadInput(f"tasks {tasks} must be at least 1")
-    images = read(name, root)
+    images = read(name, root) if known else _own(name, fingerprint(name))
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
