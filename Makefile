@@ -8,7 +8,7 @@ demo: $(VENV)/ready
 	$(VENV)/bin/recollect demo
 
 test: $(VENV)/ready
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray]'
