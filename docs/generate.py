@@ -192,19 +192,19 @@ def reproduction_runs() -> str:
     return markdown([*header, "seconds", "device", "commit"], rows)
 
 
-def rer_weights() -> str:
-    """What the RRN gave new samples and memory after the warm-up, task by task, and the largest loss on the memory meanwhile."""
+def weights_found(*kind: str) -> str:
+    """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the memory in any but the first of them."""
     rows = []
-    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*-rer-m200-*.json")):
+    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*.json")):
         curve, run = json.loads(path.read_text()), record(f"results/cifar10/{path.name}")
-        if named(run) != ["`rer`", "200", "1, 0.5", "printed"]:
+        if named(run) != list(kind):
             continue
         cells = []
         for task in range(1, 5):
             second = [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
-            new, memory = (sum(curve["weights"][term][i] for i in second) / len(second) for term in ("new", "memory"))
+            means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
             worst = max(curve["loss"]["memory"][i] for i in second[1:])
-            cells.append(f"{new:.3f}, {memory:.3f} ({worst:.3f})")
+            cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
         rows.append([str(run["experiment"]["seed"]), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
 
@@ -308,7 +308,9 @@ TABLES = {
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
-    "rer-weights": rer_weights,
+    "rer-weights": lambda: weights_found("`rer`", "200", "1, 0.5", "printed"),
+    "rer-weights-1-1": lambda: weights_found("`rer`", "200", "1, 1", "printed"),
+    "rder-weights": lambda: weights_found("`rder`", "200", "1, 0.2, 0.5", "printed"),
     "step-cost": step_cost,
     "relation-cost": relation_cost,
     "bench": bench,
