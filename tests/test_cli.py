@@ -256,6 +256,40 @@ def test_again_shows_what_came_out_when_another_run_failed():
     assert result.exit_code == 1 and "50 of 50" in result.stdout and "1 of 2 runs failed" in result.stderr
 
 
+def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypatch):
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    store_ = store.Store("runs")
+    experiment, seen = Experiment.of("er", memory=20, epochs=2), []
+    with contextlib.suppress(KeyboardInterrupt), store_.recording(experiment) as recording:
+        run = recollect.runs.Run(experiment, recollect.runs.load(experiment), "cpu")
+        for _ in run.steps(recording.line, save=recording.checkpoint):
+            if (Path(recording.folder) / "checkpoint").exists():
+                raise KeyboardInterrupt
+    assert "goes on after task 1, epoch 1" in call("run er --memory 20 --epochs 2").stderr
+    said = call("run rer --memory 20 --epochs 1 --set warmup=1").stderr
+    assert "rer will use the preset weights throughout" in said
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "soon")
+    assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
+
+
+def test_many_runs_are_counted_and_a_dry_run_can_be_json():
+    assert "12 runs kept in runs" in call(f"run er {QUICK} --seeds 12").stdout
+    planned = document("study digits --seeds 2 --only er --dry-run")
+    assert planned["rows"] == {"er": {"runs": 2, "done": 0}}
+
+
+def test_a_method_of_ones_own_is_measured_like_any_other():
+    class Brier(recollect.ER):
+        pass
+
+    mine, er = recollect.run(Brier(), epochs=1, memory=20), recollect.run("er", epochs=1, memory=20)
+    assert mine["class_il"] == er["class_il"] and mine["experiment"]["method"] == "Brier"
+    with pytest.raises(recollect.BadInput, match="weights is the method object's own affair"):
+        recollect.run(Brier(), weights=(1, 2))
+    with pytest.raises(recollect.BadInput, match="leave `out` away"):
+        recollect.run(Brier(), out="runs")
+
+
 def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
     class Mine(torch.nn.Module):
         def __init__(self):

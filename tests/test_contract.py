@@ -353,6 +353,29 @@ def test_a_learner_says_what_does_not_fit_together():
         make(Forgetful()).update(stream.tasks[0])
 
 
+def test_a_learner_says_what_is_wrong_with_a_task():
+    stream = toy()
+    (x, y), test, classes = stream.tasks[0].train, stream.tasks[0].test, stream.tasks[0].classes
+    given = lambda train: recollect.Task(train, test, classes)
+    for task, words in (
+        (stream.tasks[0].train, "takes a recollect.Task"),
+        (given((x.numpy(), y)), "torch.from_numpy"),
+        (given((x, y.int())), "labels.long()"),
+        (given((x, y + 2)), r"labels \[2, 3\] are not among the task's classes \[0, 1\]"),
+        (given((x / 255, y)), r"Pixels\(top=1\)"),
+    ):
+        learner = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4)
+        with pytest.raises(recollect.BadInput, match=words):
+            learner.update(task)
+    with pytest.raises(recollect.BadInput, match=r"such as recollect.ER\(\)"):
+        Learner(recollect.ER, MLP(stream.shape, 4), classes=4)
+    learner = Learner(
+        recollect.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4, pixels=recollect.Pixels(top=1)
+    )
+    learner.update(given((x / 255, y)))
+    assert repr(stream.tasks[0]).startswith("<Task: classes 0, 1; ") and "2 tasks, 4 classes" in repr(stream)
+
+
 def test_an_interrupted_learner_leaves_the_network_to_its_owner():
     stream, network = toy(), MLP((1, 8, 8), 4)
     learner = Learner(recollect.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)

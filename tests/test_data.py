@@ -898,7 +898,9 @@ def test_a_zip_with_absolute_or_backslashed_names_is_refused(tmp_path, server, t
 
 
 @pytest.mark.parametrize("archive", ["toy.tar.gz", "toy.zip"])
-@pytest.mark.parametrize("packed", [b"not an archive", tarred({"toy-bin/train.bin": bytes(9999)})[:-60]])
+@pytest.mark.parametrize(
+    "packed", [b"not an archive", tarred({"toy-bin/train.bin": bytes(9999)})[:-60]], ids=["something else", "cut off"]
+)
 def test_a_broken_archive_is_named(tmp_path, server, toy, archive, packed):
     server.files[archive] = toy(server.url, archive, packed=packed)
     with refused("cannot unpack", tmp_path / "toy" / archive, by=RecollectError):

@@ -45,7 +45,7 @@ def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
 
         def report(record):
             nonlocal count
-            count += 1
+            count += record["event"] != "resumed"
             if count == 3:  # records on from wherever it was; it may be that only the first of them was saved
                 raise Killed
 

@@ -85,9 +85,9 @@ OfStream = Annotated[
     typer.Option("--stream", help="A stream's name, npz:FILE or folder:DIR; [bold]recollect streams[/] lists them."),
 ]
 Memory = Annotated[
-    Optional[int], typer.Option("--memory", help="Samples the memory holds. [dim]Default: the table's[/]")
+    Optional[int], typer.Option("--memory", help="Samples the memory holds. [dim]Default: the stream's[/]")
 ]
-Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs a task. [dim]Default: the table's[/]")]
+Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs a task. [dim]Default: the stream's[/]")]
 Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random. [dim]Default: 0[/]")]
 Seeds = Annotated[
     Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")
@@ -433,7 +433,13 @@ def study(
         chosen = studies.study(name, seeds, only, assignments(settings or []))
     experiments, store = [experiment for row in chosen.rows.values() for experiment in row], Store(out_dir)
     if dry_run:
-        return out.print(tables.plan(chosen, {e for e in experiments if store.result(e) is not None}))
+        done = {e for e in experiments if store.result(e) is not None}
+        if as_json:
+            counts = lambda row: {"runs": len(row), "done": len(done.intersection(row))}
+            return print_json(
+                {"study": chosen.name, "rows": {label: counts(row) for label, row in chosen.rows.items()}}
+            )
+        return out.print(tables.plan(chosen, done))
     options = {key: int(v) if v.isdigit() else v for key, v in assignments(place or [], "--place").items()}
     outcomes = perform(
         experiments,
@@ -643,6 +649,9 @@ def perform(
     end, or stands in its place."""
     store.prepare()
     with Display(experiments, quiet or ranks.rank() > 0) as display:
+        if idle := {e.method for e in experiments if dict(e.options).get("warmup", -1) >= e.epochs}:
+            names = " and ".join(sorted(idle))
+            display.console.print(f"the warm-up lasts for all epochs: {names} will use the preset weights throughout")
         there = [] if fresh else [experiment for experiment in experiments if store.result(experiment) is not None]
         for experiment in there:
             if len(there) <= 10:
@@ -662,6 +671,8 @@ def perform(
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:
+    if len(experiments) > 10:
+        return out.print(f"{len(experiments)} runs kept in {store.root}", soft_wrap=True, highlight=False, markup=False)
     out.print("Runs kept in")
     for experiment in experiments:
         out.print(f"  {store.path(experiment)}", soft_wrap=True, highlight=False, markup=False)

@@ -58,6 +58,8 @@ class Learner:
     ):
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
+        if not isinstance(method, Method):
+            raise BadInput(f"the method must be an object, such as recollect.ER(), not {method!r}")
         if "inner" in method.weighting.pools(method.draws) and memory < 5:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
         if (method.draws or method.references) and not method.remembers:
@@ -105,7 +107,7 @@ class Learner:
 
     def _learn(self, task: Task, report: Callable[[dict], None]) -> Iterator[None]:
         method, weighting, names = self.method, self.method.weighting, self.method.names
-        self._check(*task.train)
+        self._check(task)
         if self.memory is None:
             like = task.train[0][:0].to(self.device)
             self.memory = Memory(self.capacity, like, self.classes if method.records else 0, self.net.theta.dtype)
@@ -238,14 +240,29 @@ class Learner:
                 f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
             )
 
-    def _check(self, x: Tensor, y: Tensor) -> None:
+    def _check(self, task: Task) -> None:
+        if not isinstance(task, Task):
+            raise BadInput(
+                f"update takes a recollect.Task(train=(images, labels), test=(images, labels), classes=…), not a {type(task).__name__}"
+            )
+        x, y = task.train
+        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
+            raise BadInput("images and labels must be tensors; torch.from_numpy makes one of an array")
         if len(x) != len(y):
             raise BadInput(f"{len(x)} images and {len(y)} labels; there must be one label an image")
+        if y.dtype != torch.long:
+            raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
+        if x.is_floating_point() and self.pixels.top > 1 and float(x.max()) <= 1:
+            raise BadInput(
+                f"images run from 0 to 1, and would be divided by {self.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
+            )
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= self.classes:
             raise BadInput(
                 f"labels run from {low} to {high}; the network has {self.classes} classes, so labels must be 0 to {self.classes - 1}"
             )
+        if strange := set(y.unique().tolist()) - set(task.classes):
+            raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(task.classes)}")
         if self.memory is not None and x.shape[1:] != self.memory.x.shape[1:]:
             raise BadInput(
                 f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape"

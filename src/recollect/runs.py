@@ -19,8 +19,9 @@ from torch import nn
 from recollect import metrics, networks, ranks, streams
 from recollect.capture import on_own_stream
 from recollect.errors import BadInput, RecollectError
-from recollect.experiments import Experiment
+from recollect.experiments import RECIPES, Experiment
 from recollect.learner import Learner
+from recollect.methods import METHODS, Method
 from recollect.state import joined, part
 from recollect.store import Done, Store
 from recollect.streams import Stream
@@ -39,7 +40,7 @@ _inside, _before = 0, None  # runs under way in this process, and what torch was
 
 
 def run(
-    method: str = "er",
+    method: str | Method = "er",
     stream: str = "digits",
     *,
     out: Path | str | None = None,
@@ -53,18 +54,33 @@ def run(
     """Run one experiment and return its result document.
 
     With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
-    `fresh`. A `network` of one's own (any nn.Module) makes the run one that has no name to be kept under.
+    `fresh`. A `network` of one's own (any nn.Module), or a method of one's own (any Method), makes the run one that has no
+    name to be kept under.
     """
     if isinstance(network, str):
         settings["network"], network = network, None
-    experiment = Experiment.of(method, stream, **settings)
-    if network is not None and out is not None:
+    own = method if isinstance(method, Method) else None
+    experiment = Experiment.of(method, stream, **settings) if own is None else _own(own, stream, settings)
+    if (network is not None or own is not None) and out is not None:
         raise BadInput(
-            "a network object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away"
+            "a network or method object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away"
         )
     if out is None:
-        return fit(experiment, device=device, network=network, data=data, report=report or (lambda record: None))
+        tell = report or (lambda record: None)
+        return fit(experiment, device=device, network=network, method=own, data=data, report=tell)
     return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
+
+
+def _own(method: Method, stream: str, settings: dict) -> Experiment:
+    """The experiment of a method of one's own: the settings are those of the nearest method with a name."""
+    names = {known: name for name, known in METHODS.items()}
+    nearest = next(
+        (names[kind] for kind in type(method).__mro__ if kind in names), "er" if method.remembers else "finetune"
+    )
+    for key in settings.keys() & RECIPES[nearest].options().keys():
+        raise BadInput(f"{key} is the method object's own affair; give it where {type(method).__name__} is made")
+    experiment = Experiment.of(nearest, stream, **settings)
+    return dataclasses.replace(experiment, method=type(method).__name__, options=())
 
 
 def perform(
@@ -106,6 +122,9 @@ def performing(
                     report(line)
 
             saved = ranks.told(recording.resumed)
+            if saved and report:
+                task, epoch, _ = saved["at.learner.progress"].tolist()
+                report({"event": "resumed", "task": task, "epoch": epoch})
             result = yield from run.steps(record, recording.tensors, recording.checkpoint, saved)
             recording.result(result)
     except Done:  # by another process, in the meantime
@@ -128,11 +147,12 @@ def fit(
     *,
     device: str = "auto",
     network: nn.Module | None = None,
+    method: Method | None = None,
     data: Path | None = None,
     report: Report = lambda record: None,
 ) -> dict:
     """Learn the stream and measure, keeping nothing."""
-    return finish(Run(experiment, load(experiment, data), choose(device), network).steps(report))
+    return finish(Run(experiment, load(experiment, data), choose(device), network, method).steps(report))
 
 
 class Run:
@@ -144,6 +164,7 @@ class Run:
         stream: Stream,
         device: str,
         network: nn.Module | None = None,
+        method: Method | None = None,
         deterministic: bool = False,
         **engine: bool,
     ):
@@ -160,7 +181,7 @@ class Run:
             for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
         }
         self.learner = Learner(
-            experiment.build(),
+            method or experiment.build(),
             network,
             classes=stream.classes,
             pixels=stream.pixels,
@@ -278,7 +299,7 @@ def load(experiment: Experiment, data: Path | None = None) -> Stream:
 
 @functools.lru_cache(maxsize=2)
 def _load(name, content, tasks, classes, shuffle, data) -> Stream:
-    return streams.load(name, tasks=tasks, classes=classes, shuffle=shuffle, root=data)
+    return streams.load(name, tasks=tasks, classes=classes, shuffle=shuffle, data=data)
 
 
 def choose(device: str) -> str:

@@ -126,6 +126,7 @@ class Recording:
 
     def __init__(self, folder: Path, metrics: IO):
         self.folder, self._metrics, self._saved = folder, metrics, time.monotonic()
+        self._every = _seconds(os.environ.get("RECOLLECT_CHECKPOINT", EVERY))
         self.resumed = self._resume()  # the state it was left in, or None
 
     def _resume(self) -> dict | None:
@@ -146,7 +147,7 @@ class Recording:
 
     def checkpoint(self, state: Callable[[], dict]) -> None:
         """Write the state down, if the last time was a minute ago: whole, or not at all."""
-        if time.monotonic() - self._saved < float(os.environ.get("RECOLLECT_CHECKPOINT", EVERY)):
+        if time.monotonic() - self._saved < self._every:
             return
         payload = _bytes(state() | {LENGTH: torch.tensor(self._metrics.tell())})
         os.fsync(self._metrics.fileno())
@@ -169,6 +170,13 @@ class Recording:
         (self.folder / f"{name}.safetensors").write_bytes(
             _bytes(tensors)
         )  # a full disk is then an OSError like any other
+
+
+def _seconds(given: str | float) -> float:
+    try:
+        return float(given)
+    except ValueError:
+        raise BadInput(f"RECOLLECT_CHECKPOINT is '{given}', which is no number of seconds") from None
 
 
 def _bytes(tensors: dict) -> bytes:

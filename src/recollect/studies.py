@@ -11,6 +11,7 @@ stream = "digits"
 from __future__ import annotations
 
 import itertools
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
@@ -210,7 +211,8 @@ def study(name: str, seeds: int | None = None, only: str | None = None, given: O
         raise unknown("study", name, STUDIES)
     if only is None:
         return found
-    chosen = {label: row for label, row in found.rows.items() if fnmatchcase(label, only) or only in label}
+    whole = re.compile(rf"(?<![\w+-]){re.escape(only)}(?![\w+-])")  # er is not in rer or er-ace, nor M = 50 in M = 500
+    chosen = {label: row for label, row in found.rows.items() if fnmatchcase(label, only) or whole.search(label)}
     if not chosen:
         raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
     return found._replace(rows=chosen)

@@ -74,6 +74,10 @@ class Display:
             self.console.print(
                 f"another process is at {experiment.name}; waiting for it", soft_wrap=True, highlight=False
             )
+        elif record["event"] == "resumed":
+            self._done[experiment] = record["task"] * experiment.epochs + record["epoch"]
+            words = f"{experiment.name} goes on after task {record['task'] + 1}, epoch {record['epoch']}"
+            self.console.print(words, soft_wrap=True, highlight=False)
         elif record["event"] == "run":
             self._done[experiment] = whole
         self._progress.update(self._bar, completed=sum(self._done.values()))

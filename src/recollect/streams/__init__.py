@@ -20,7 +20,7 @@ from recollect.streams.sources import Images, own, read
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
 
@@ -28,8 +28,11 @@ class Task:
     test: tuple[Tensor, Tensor]
     classes: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {len(self.test[0])} to test>"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """Tasks in order. Labels are renumbered in the order classes appear, so task t has the t-th run of labels."""
 
@@ -37,6 +40,10 @@ class Stream:
     tasks: tuple[Task, ...]
     names: tuple[str, ...]  # of the classes, by label
     pixels: Pixels
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.shape))
+        return f"<Stream {self.name}: {len(self.tasks)} tasks, {self.classes} classes, images of {shape}>"
 
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
@@ -136,9 +143,9 @@ def load(
     tasks: int | None = None,
     classes: Sequence[str | int] | None = None,
     shuffle: int | None = None,
-    root: Path | None = None,
+    data: Path | None = None,
 ) -> Stream:
-    """A stream by name.
+    """A stream by name, from the folder `data` (default: $RECOLLECT_DATA, else ~/.cache/recollect).
 
     `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
     `tasks` is how many tasks the classes are dealt into, the same number to each.
@@ -146,7 +153,7 @@ def load(
     known = setting(name)
     if tasks is not None and tasks < 1:
         raise BadInput(f"tasks {tasks} must be at least 1")
-    images = read(name, root) if known else _own(name, fingerprint(name))
+    images = read(name, data) if known else _own(name, fingerprint(name))
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
