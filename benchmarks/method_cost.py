@@ -8,13 +8,13 @@ program that takes a method's name and prints “… X ms an iteration …” fo
 """
 
 import argparse
-import json
 import re
 import statistics
 import subprocess
 import time
 
 import torch
+from records import keep
 
 import recollect
 from recollect.experiments import RECIPES, Experiment
@@ -76,15 +76,8 @@ def main():
     for name, row in rows.items():
         beside = "" if row["of_peer"] is None else f", {row['of_peer']:.2f} of avalanche-lib's"
         print(f"{name:9} {row['seconds']:.3f} s an epoch, {row['of_finetune']:.2f} of fine-tuning{beside}")
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            record = {
-                "rows": rows,
-                "rounds": arguments.rounds,
-                "torch": torch.__version__,
-                "peer": version(arguments.peer),
-            }
-            json.dump(record, file, indent=1)
+    record = {"rows": rows, "rounds": arguments.rounds, "torch": torch.__version__, "peer": version(arguments.peer)}
+    keep(record, arguments.json)
 
 
 if __name__ == "__main__":

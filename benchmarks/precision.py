@@ -6,14 +6,13 @@ CIFAR-10 at the published settings but for the number of epochs. The eager runs 
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-import torch
+from records import keep_of_gpu
 
 from recollect import Experiment
 from recollect.experiments import RECIPES
@@ -60,12 +59,8 @@ def main():
         "float32, eager": spread(slow),
         "bfloat16, captured, compiled, packed": spread(fast),
         "difference": statistics.fmean(fast) - statistics.fmean(slow),
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
     }
-    print(json.dumps(record, indent=1))
-    if a.json:
-        Path(a.json).write_text(json.dumps(record, indent=1) + "\n")
+    keep_of_gpu(record, a.json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ the epochs warm-up, against an ER step.
 """
 
 import argparse
-import json
 import re
 import statistics
 import subprocess
@@ -17,6 +16,7 @@ import time
 from pathlib import Path
 
 import torch
+from records import keep
 
 from recollect import ER, DERpp
 from recollect.descent import SGD
@@ -146,9 +146,7 @@ def main():
         for name, value in ratios.items():
             print(f"{base:6} {name:42} {value:.2f}")
         record[base] = {"milliseconds": milliseconds, "peak_mib": megabytes, "ratios": ratios}
-    if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(record, file, indent=1)
+    keep(record, arguments.json)
 
 
 if __name__ == "__main__":

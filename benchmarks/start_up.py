@@ -6,7 +6,6 @@ Two processes of the same shapes, one after the other, on a GPU. Before the firs
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+from records import keep_of_gpu
 
 
 def each_kind_of_step(method: str) -> None:
@@ -46,15 +46,8 @@ def main():
             start = time.perf_counter()
             subprocess.run([sys.executable, __file__, "--method", a.method, "--here"], env=environment, check=True)
             seconds.append(round(time.perf_counter() - start, 1))
-    record = {
-        "method": a.method,
-        "seconds": {"nothing compiled yet": seconds[0], "the same shapes again": seconds[1]},
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-    }
-    print(json.dumps(record, indent=1))
-    if a.json:
-        Path(a.json).write_text(json.dumps(record, indent=1) + "\n")
+    record = {"method": a.method, "seconds": {"nothing compiled yet": seconds[0], "the same shapes again": seconds[1]}}
+    keep_of_gpu(record, a.json)
 
 
 if __name__ == "__main__":

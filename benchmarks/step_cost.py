@@ -7,11 +7,11 @@ the medians. Both are given the same plan and end with the same weights, which i
 """
 
 import argparse
-import json
 import statistics
 import time
 
 import torch
+from records import keep
 from torch.nn import functional as F
 
 import recollect
@@ -99,17 +99,15 @@ def main():
         f"one ER step: bare loop {medians['bare loop']:.0f} µs, recollect {medians['recollect']:.0f} µs; "
         f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and {pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}"
     )
-    if arguments.json:
-        record = {
-            "microseconds": medians,
-            "ratio": ratio,
-            "steps": steps,
-            "rounds": arguments.rounds,
-            "weights_apart": apart,
-            "torch": torch.__version__,
-        }
-        with open(arguments.json, "w") as file:
-            json.dump(record, file, indent=1)
+    record = {
+        "microseconds": medians,
+        "ratio": ratio,
+        "steps": steps,
+        "rounds": arguments.rounds,
+        "weights_apart": apart,
+        "torch": torch.__version__,
+    }
+    keep(record, arguments.json)
 
 
 if __name__ == "__main__":

@@ -117,14 +117,20 @@ def similarity_scatter(path: str) -> str:
 NAMED = ["method", "memory", "weights", "order"]
 
 
+def usual(e: dict) -> dict:
+    """The settings of this method at this memory size as published, in bfloat16."""
+    same = {key: e[key] for key in ("method", "stream", "memory", "seed")}
+    return Experiment.of(**same, precision="bfloat16").document()
+
+
 def named(run: dict) -> list[str]:
     """What tells a run from others but for its seed. Beside the method stands what else is not as published."""
     e = run["experiment"]
     shown = {"weights", "order"}
-    usual = Experiment.of(e["method"], e["stream"], memory=e["memory"], precision="bfloat16").document()
-    odd = [f"{key} {e[key]}" for key in usual if key not in ("options", "seed", "content") and e[key] != usual[key]]
+    expected = usual(e)
+    odd = [f"{key} {e[key]}" for key in expected if key not in ("options", "content") and e[key] != expected[key]]
     options = [(key, value) for key, value in e["options"].items() if key not in shown and value is not None]
-    odd += [f"{key} {value}" for key, value in options if value != usual["options"][key]]
+    odd += [f"{key} {value}" for key, value in options if value != expected["options"][key]]
     weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
     method = ", ".join([f"`{e['method']}`", *odd])
     return [method, str(e["memory"]), weights, e["options"].get("order", "–")]
@@ -170,11 +176,8 @@ def reproduction_short() -> str:
     for name, group in groupby(runs_on("cifar10"), named):
         runs = list(group)
         e = runs[0]["experiment"]
-        usual = Experiment.of(
-            e["method"], "cifar10", memory=e["memory"], seed=e["seed"], precision="bfloat16"
-        ).document()
         row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
-        if row and e["method"] in SIX and e == usual and len(runs) >= 3:
+        if row and e["method"] in SIX and e == usual(e) and len(runs) >= 3:
             theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"], len(runs))
             rows.append([*name[:2], str(len(runs)), theirs, mine])
     return markdown(["method", "memory", "seeds", "published", "here"], rows)

@@ -270,6 +270,11 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
     assert "rer will use the preset weights throughout" in said
     monkeypatch.setenv("RECOLLECT_CHECKPOINT", "soon")
     assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
+    part = Path("runs", Experiment.of("er", memory=20, epochs=2, seed=9).name + ".part")
+    part.mkdir()
+    (part / "checkpoint").write_bytes(b"hours of work")
+    assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
+    assert (part / "checkpoint").exists(), "a slip of the pen costs no checkpoint"
 
 
 def test_many_runs_are_counted_and_a_dry_run_can_be_json():

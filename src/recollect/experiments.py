@@ -180,7 +180,8 @@ class Experiment:
         given = {
             key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()
         }
-        settings |= {"network": given.get("network") or streams.usual_network(stream)}
+        content = streams.fingerprint(stream)
+        settings |= {"network": given.get("network") or streams.usual_network(stream, content)}
         settings |= defaults(method, stream, given.get("memory")) | given
         if "precision" not in given and (advice := _advice.get().get(settings["network"])):
             settings["precision"] = advice
@@ -210,13 +211,7 @@ class Experiment:
         }  # written out, so that a record says it
         settings = {name: value for name, value in schedule.items() if name in options} | settings
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
-        experiment = cls(
-            method,
-            stream,
-            **{name: settings[name] for name in own},
-            content=streams.fingerprint(stream),
-            options=chosen,
-        )
+        experiment = cls(method, stream, **{name: settings[name] for name in own}, content=content, options=chosen)
         built = experiment.build()  # what the method and its weighting refuse, they refuse now
         built.weighting.check(built)
         return experiment

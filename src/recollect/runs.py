@@ -122,7 +122,7 @@ def performing(
                     report(line)
 
             saved = ranks.told(recording.resumed)
-            if saved and report:
+            if report and saved and "at.learner.progress" in saved:  # of another version it may not be
                 task, epoch, _ = saved["at.learner.progress"].tolist()
                 report({"event": "resumed", "task": task, "epoch": epoch})
             result = yield from run.steps(record, recording.tensors, recording.checkpoint, saved)

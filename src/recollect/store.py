@@ -75,6 +75,7 @@ class Store:
         """A run being written; if it is there already, only when `fresh`. A run that fails of itself leaves nothing behind; one
         that is stopped, by Ctrl-C or a full disk, leaves its checkpoint, if it has one."""
         self.prepare()
+        every = _seconds(os.environ.get("RECOLLECT_CHECKPOINT", EVERY))
         final = self.path(experiment)
         part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
         with _claim(part):
@@ -85,7 +86,7 @@ class Store:
                     (part / CHECKPOINT).unlink(missing_ok=True)
                 with open(part / "metrics.jsonl", "a") as metrics:
                     _write(part / "experiment.json", experiment.document())
-                    yield Recording(part, metrics)
+                    yield Recording(part, metrics, every)
                 (part / CHECKPOINT).unlink(missing_ok=True)
                 if final.exists():  # run again on purpose: the old run makes way only now, and in one move
                     shutil.rmtree(old, ignore_errors=True)
@@ -124,9 +125,8 @@ def _claim(part: Path) -> Iterator[None]:
 class Recording:
     """The folder of a run in progress."""
 
-    def __init__(self, folder: Path, metrics: IO):
-        self.folder, self._metrics, self._saved = folder, metrics, time.monotonic()
-        self._every = _seconds(os.environ.get("RECOLLECT_CHECKPOINT", EVERY))
+    def __init__(self, folder: Path, metrics: IO, every: float = EVERY):
+        self.folder, self._metrics, self._every, self._saved = folder, metrics, every, time.monotonic()
         self.resumed = self._resume()  # the state it was left in, or None
 
     def _resume(self) -> dict | None:

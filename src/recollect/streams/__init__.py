@@ -123,11 +123,10 @@ def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-def usual_network(name: str) -> str | None:
-    """The network for a stream's images unless told otherwise; None where one's own images are not there."""
+def usual_network(name: str, content: str | None) -> str | None:
+    """The network for a stream's images unless told otherwise; None where one's own images, of this content, are not there."""
     if known := setting(name):
         return known.network
-    content = fingerprint(name)
     return content and ("resnet18" if min(_own(name, content).train[0].shape[2:]) >= 32 else "cnn")
 
 
