@@ -109,8 +109,9 @@ def presets(seeds: int, given: Overrides) -> Rows:
     return rows
 
 
-# Memory sizes, epochs, and the preset weights of the ways of weighting ER and DER++, which on digits are the baselines' own.
-PHASE = {"digits": ((20, 50), 10, {"er": (1, 1), "der++": (1, 0.2, 0.5)}), "cifar10": ((200,), 50, {})}
+# Memory sizes, epochs, and the preset weights of the ways of weighting ER and DER++, which on small streams are the baselines' own.
+OWN = {"er": (1, 1), "der++": (1, 0.2, 0.5)}
+PHASE = {"digits": ((20, 50), 10, OWN), "fashion-mnist": ((50, 200, 1000), 5, OWN), "cifar10": ((200,), 50, {})}
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
@@ -187,6 +188,11 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     "phase-cifar10": (5, partial(phase, "cifar10"), f"is it the relation or the phase? Memory 200 {CIFAR}"),
     "phase-digits": (10, partial(phase, "digits"), "is it the relation or the phase? Split-Digits, memory 20 and 50"),
     "phase-digits-cnn": (10, partial(phase, "digits", network="cnn"), "the same with a CNN"),
+    "phase-fashion-mnist": (
+        5,
+        partial(phase, "fashion-mnist", network="mlp"),
+        "the same on Fashion-MNIST, with an MLP, memory 50, 200 and 1000",
+    ),
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
     "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{
