@@ -183,6 +183,21 @@ def reproduction_short() -> str:
     return markdown(["method", "memory", "seeds", "published", "here"], rows)
 
 
+def reproduction_learned() -> str:
+    """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
+    rows = []
+    for name, group in groupby(runs_on("cifar10"), named):
+        runs = list(group)
+        e = runs[0]["experiment"]
+        row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+        if row and e == usual(e) and len(runs) > 1:
+            theirs = row["class_il"]["acc"].mean - 0.8 * row["class_il"]["bwt"].mean
+            ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
+            apart = f"{fmean(ours) - theirs:+.2f}"
+            rows.append([*name[:2], f"{theirs:.2f}", f"{fmean(ours):.2f} ± {stdev(ours):.2f}", apart])
+    return markdown(["method", "memory", "published", "here", "difference"], rows)
+
+
 def reproduction_runs() -> str:
     """A row a run."""
     rows = []
@@ -195,21 +210,47 @@ def reproduction_runs() -> str:
     return markdown([*header, "seconds", "device", "commit"], rows)
 
 
+def curves() -> list[tuple[dict, dict]]:
+    """The relational runs of which epochs were kept, and these."""
+    files = sorted((ROOT / "results" / "cifar10-epochs").glob("*.json"))
+    return [(record(f"results/cifar10/{file.name}"), json.loads(file.read_text())) for file in files]
+
+
+def related(curve: dict, task: int) -> list[int]:
+    """The epochs of a task in which the RRN's weights were used."""
+    return [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
+
+
 def weights_found(*kind: str) -> str:
     """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the memory in any but the first of them."""
     rows = []
-    for path in sorted((ROOT / "results" / "cifar10-epochs").glob("*.json")):
-        curve, run = json.loads(path.read_text()), record(f"results/cifar10/{path.name}")
+    for run, curve in curves():
         if named(run) != list(kind):
             continue
         cells = []
         for task in range(1, 5):
-            second = [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
-            means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
-            worst = max(curve["loss"]["memory"][i] for i in second[1:])
+            means = [fmean(of[i] for i in related(curve, task)) for of in curve["weights"].values()]
+            worst = max(curve["loss"]["memory"][i] for i in related(curve, task)[1:])
             cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
         rows.append([str(run["experiment"]["seed"]), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
+
+
+def gains_by_weight() -> str:
+    """What RER gained on ER's same seed, by the weight its net gave new samples in the last task."""
+    baseline = {
+        (e["memory"], e["seed"]): run["class_il"]["acc"]
+        for run in runs_on("cifar10")
+        if (e := run["experiment"])["method"] == "er" and e == usual(e)
+    }
+    rows = []
+    for run, curve in curves():
+        e = run["experiment"]
+        if e["method"] == "rer" and (e["memory"], e["seed"]) in baseline:
+            new = fmean(curve["weights"]["new"][i] for i in related(curve, 4))
+            gain = run["class_il"]["acc"] - baseline[e["memory"], e["seed"]]
+            rows.append([f"{new:.4f}", *named(run)[1:3], str(e["seed"]), f"{gain:+.2f}"])
+    return markdown(["new samples' weight in task 5", "memory", "preset", "seed", "gain on ER"], sorted(rows))
 
 
 def step_cost() -> str:
@@ -311,8 +352,12 @@ TABLES = {
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
+    "reproduction-learned": reproduction_learned,
+    "gains-by-weight": gains_by_weight,
     "rer-weights": lambda: weights_found("`rer`", "200", "1, 0.5", "printed"),
     "rer-weights-1-1": lambda: weights_found("`rer`", "200", "1, 1", "printed"),
+    "rer-weights-500": lambda: weights_found("`rer`", "500", "1, 0.5", "printed"),
+    "rer-ace-weights": lambda: weights_found("`rer-ace`", "200", "1, 0.5", "printed"),
     "rder-weights": lambda: weights_found("`rder`", "200", "1, 0.2, 0.5", "printed"),
     "step-cost": step_cost,
     "relation-cost": relation_cost,
