@@ -1,0 +1,85 @@
+"""Is the net needed once its weights are known? RER and RDER, then ER and DER++ with their mean weights, epoch by epoch, as a fixed schedule.
+
+    python docs/replayed.py digits 10 > results/replayed-digits.json     # ten seeds
+
+`…+replayed` follows the relational run of the same seed, `…+another's` that of the next seed.
+"""
+
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import torch
+
+from recollect import ER, DERpp, Weighting, metrics, run
+from recollect.studies import FAMILIES, OWN, PHASE
+from recollect.terms import weighed
+
+METHODS = {"er": ER, "der++": DERpp}
+
+
+class Replayed(Weighting):
+    """Weights by task and epoch: `schedule[task][epoch]` has one a term."""
+
+    def __init__(self, schedule: dict):
+        self.schedule = schedule
+
+    def begin(self, method, net, seed):
+        self.row = torch.zeros(len(method.names)).to(net.theta)
+
+    def begin_epoch(self, task, epoch, epochs):
+        self.row.copy_(torch.tensor(self.schedule[task, epoch]))
+
+    def loss(self, method, step, terms):
+        return weighed(terms.losses, self.row)
+
+
+def watched(base: str, settings: dict) -> tuple[dict, dict]:
+    """A relational run and the mean weights of its epochs."""
+    schedule = {}
+
+    def report(line: dict) -> None:
+        if line["event"] == "epoch":
+            means = [of["mean"] for of in line["weights"].values()] if "weights" in line else OWN[base]
+            schedule[line["task"], line["epoch"]] = means
+
+    return run(FAMILIES[base], report=report, weights=OWN[base], **settings), schedule
+
+
+def replayed(base: str, settings: dict, schedule: dict) -> dict:
+    return run(METHODS[base](weighting=Replayed(schedule)), **settings)
+
+
+def main(stream: str, seeds: int) -> None:
+    memories, epochs, _ = PHASE[stream]
+    documents = {}
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        for memory in memories:
+            for base in OWN:
+                settings = [
+                    dict(stream=stream, memory=memory, epochs=epochs, network="mlp", seed=s) for s in range(seeds)
+                ]
+                relational, schedules = zip(*pool.map(watched, [base] * seeds, settings))
+                own = pool.map(replayed, [base] * seeds, settings, schedules)
+                anothers = pool.map(replayed, [base] * seeds, settings, schedules[1:] + schedules[:1])
+                plain = [pool.submit(run, base, weights=OWN[base], **of) for of in settings]
+                documents[f"{base}, M = {memory}"] = [future.result() for future in plain]
+                documents[f"{FAMILIES[base]}, M = {memory}"] = relational
+                documents[f"{base}+replayed, M = {memory}"] = list(own)
+                documents[f"{base}+another's, M = {memory}"] = list(anothers)
+    kept = lambda d: {"seed": d["experiment"]["seed"], "class_il": {m: d["class_il"][m] for m in metrics.METRICS}}
+    rows = {
+        label: {"runs": [kept(d) for d in runs], "summary": metrics.across(runs)} for label, runs in documents.items()
+    }
+    first = next(iter(documents.values()))[0]
+    print(
+        json.dumps(
+            {"study": f"replayed-{stream}", "rows": rows, "provenance": {**first["provenance"], "settings": None}},
+            indent=1,
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2])) if len(sys.argv) == 3 else sys.exit(__doc__)
