@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 import recollect
 from recollect import __version__, cli, places, store
 from recollect.places import local
 from recollect.experiments import RECIPES, Experiment
+from recollect.report import console
 from recollect.streams import STREAMS
 
 QUICK = "--memory 20 --epochs 1"
@@ -129,7 +129,7 @@ def test_worker_processes_give_the_bits_of_one_process(monkeypatch):
 
 @pytest.mark.parametrize("width", (40, 60, 80))
 def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
-    monkeypatch.setattr(cli, "out", Console(width=width))
+    monkeypatch.setattr(cli, "out", console(width=width))
     result = call(f"run er {QUICK} --set tasks=10")
     for row in json.loads(next(Path("runs").glob("*/result.json")).read_text())["class_il"]["matrix"]:
         assert any(line.split()[1:] == [f"{value:.1f}" for value in row] for line in result.stdout.splitlines())
@@ -265,7 +265,7 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
         for _ in run.steps(recording.line, save=recording.checkpoint):
             if (Path(recording.folder) / "checkpoint").exists():
                 raise KeyboardInterrupt
-    assert "goes on after task 1, epoch 1" in call("run er --memory 20 --epochs 2").stderr
+    assert "goes on with task 1 after 1 of its 2 epochs" in call("run er --memory 20 --epochs 2").stderr
     said = call("run rer --memory 20 --epochs 1 --set warmup=1").stderr
     assert "rer will use the preset weights throughout" in said
     monkeypatch.setenv("RECOLLECT_CHECKPOINT", "soon")
@@ -289,6 +289,16 @@ def test_a_method_of_ones_own_is_measured_like_any_other():
 
     mine, er = recollect.run(Brier(), epochs=1, memory=20), recollect.run("er", epochs=1, memory=20)
     assert mine["class_il"] == er["class_il"] and mine["experiment"]["method"] == "Brier"
+
+    class Both(recollect.OEWC):
+        names, draws, remembers = ("new", "memory"), 1, True
+        rehearse = recollect.ER.rehearse
+
+    assert recollect.run(Both(), epochs=1, memory=20)["experiment"]["memory"] == 20
+    with pytest.raises(recollect.BadInput, match="unknown method"):
+        recollect.run(recollect.ER)
+    with pytest.raises(recollect.BadInput, match="unknown stream"):
+        recollect.run("er", recollect.load("digits"))
     with pytest.raises(recollect.BadInput, match="weights is the method object's own affair"):
         recollect.run(Brier(), weights=(1, 2))
     with pytest.raises(recollect.BadInput, match="leave `out` away"):
@@ -383,6 +393,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --set stream=mnist", "its own place"),
         ("run er --memory 20 --set memory=30", "its own place"),
         ("run er --seeds 2 --set seed=3", "its own place"),
+        ("run er --set lr=1 --set lr=2", "--set lr is given 2 times"),
         ("run er --memory 0", "at least 1"),
         ("run er --memory -5", "at least 1"),
         ("run er --memory many", "--memory"),

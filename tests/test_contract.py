@@ -53,8 +53,10 @@ def test_resumed_equals_uninterrupted_after_any_epoch(name):
     for task in tasks(whole, stream):
         whole.update(task, report=keep)
         keep()
-    for state in saved:
+    for number, state in enumerate(saved):
         again = learner_of(name, stream, **settings)
+        if number % 2:  # whatever it learned before
+            again.update(tasks(again, stream)[0])
         with torch.no_grad():
             again.net.theta.fill_(7.0)  # whatever it began with
         again.restore(state)
@@ -64,6 +66,35 @@ def test_resumed_equals_uninterrupted_after_any_epoch(name):
         one, other = again.state(), whole.state()
         assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
         assert again.evaluate(stream) == whole.evaluate(stream)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_task_broken_off_is_taken_back_by_restoring_the_state_before_it(name):
+    stream = toy()
+    whole, broken = (learner_of(name, stream, momentum=0.5) for _ in range(2))
+    *before, last = tasks(whole, stream)
+    for task in before:
+        whole.update(task)
+        broken.update(task)
+    state, steps = broken.state(), broken.updating(last)
+    for _ in range(3):
+        next(steps)
+    steps.close()
+    with pytest.raises(recollect.BadInput, match="broken off"):
+        broken.update(last)
+    broken.restore(state)
+    whole.update(last)
+    broken.update(last)
+    assert torch.equal(whole.net.theta, broken.net.theta) and whole.evaluate(stream) == broken.evaluate(stream)
+
+
+def test_a_task_that_was_refused_leaves_the_learner_as_it_was():
+    stream = toy()
+    learner = learner_of("er", stream)
+    with pytest.raises(recollect.BadInput, match="takes a recollect.Task"):
+        learner.update(None)
+    learner.update(stream.tasks[0])
+    assert learner.tasks == 1
 
 
 def test_a_state_stays_what_it_was():
@@ -196,7 +227,7 @@ def test_labels_out_of_range_and_images_of_another_shape_are_refused():
     stream = toy(tasks=2)
     learner = Learner(recollect.ER(), MLP((1, 8, 8), 2), classes=2, pixels=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
-    with pytest.raises(recollect.BadInput, match="labels run from 2 to 3"):
+    with pytest.raises(recollect.BadInput, match=r"classes \[2, 3\]; the network has 2 classes"):
         learner.update(stream.tasks[1])
     other = toy(side=6).tasks[0]
     with pytest.raises(recollect.BadInput, match="one shape"):
@@ -343,8 +374,13 @@ def test_a_learner_says_what_does_not_fit_together():
         make(type("Mine", (recollect.Method,), {"draws": 1})())
     method = recollect.ER()
     make(method)
-    with pytest.raises(recollect.BadInput, match="another learner"):
+    with pytest.raises(recollect.BadInput, match="this ER object teaches another learner"):
         make(method)
+    with pytest.raises(recollect.BadInput, match="this Fixed object teaches another learner"):
+        make(recollect.ER(method.weighting))
+    for wrong in (dict(lr=float("inf")), dict(momentum=float("nan")), dict(weight_decay=-1), dict(epochs=0)):
+        with pytest.raises(recollect.BadInput, match="must be a number"):
+            make(recollect.ER(), **wrong)
 
     class Forgetful(recollect.ER):
         names = ("new",)
@@ -361,6 +397,11 @@ def test_a_learner_says_what_is_wrong_with_a_task():
         (stream.tasks[0].train, "takes a recollect.Task"),
         (given((x.numpy(), y)), "torch.from_numpy"),
         (given((x, y.int())), "labels.long()"),
+        (given((x[:0], y[:0])), "N at least 1"),
+        (given((x, y[:-1])), r"\[N, channels, height, width\] and \[N\]"),
+        (given((x, y[:, None])), r"\[N, channels, height, width\] and \[N\]"),
+        (given((x.flatten(1), y)), r"\[N, channels, height, width\] and \[N\]"),
+        (recollect.Task((x, y), test, (*classes, 12)), r"classes \[12\]; the network has 4"),
         (given((x, y + 2)), r"labels \[2, 3\] are not among the task's classes \[0, 1\]"),
         (given((x / 255, y)), r"Pixels\(top=1\)"),
     ):

@@ -9,13 +9,12 @@ from html.parser import HTMLParser
 
 import pytest
 import torch
-from rich.console import Console
 from safetensors.torch import load_file
 
 import recollect
 from recollect.errors import BadInput
 from recollect.relation.net import RelationReplayNet
-from recollect.report import explain, svg
+from recollect.report import console, explain, svg
 from recollect.state import part
 from recollect.store import validation
 
@@ -63,9 +62,9 @@ def rewrite(folder, change):
 
 
 def shown(folder, width=80):
-    console = Console(file=io.StringIO(), width=width)
-    explain.show(folder, console)
-    return console.file.getvalue()
+    screen = console(file=io.StringIO(), width=width)
+    explain.show(folder, screen)
+    return screen.file.getvalue()
 
 
 def elements(folder):

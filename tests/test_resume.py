@@ -86,7 +86,7 @@ def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
 @pytest.mark.parametrize("damage", [lambda b: b[:-7], lambda b: b[:50] + b"x" + b[51:], lambda b: b"", lambda b: b"{}"])
 def test_a_damaged_checkpoint_is_not_used(tmp_path, damage):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    whole = runs.fit(experiment, device="cpu")
+    whole = runs.finish(runs.Run(experiment, runs.load(experiment), "cpu").steps())
     checkpoint = stopped(experiment, store, Killed()) / CHECKPOINT
     checkpoint.write_bytes(damage(checkpoint.read_bytes()))
     result = runs.perform(experiment, store, device="cpu")
@@ -117,7 +117,7 @@ def test_a_run_that_failed_of_itself_leaves_nothing_and_fresh_begins_anew(tmp_pa
 @pytest.mark.parametrize("error", [OSError(28, "no space left"), MemoryError(), RuntimeError("CUDA error")])
 def test_what_is_not_the_runs_own_fault_leaves_its_checkpoint(tmp_path, error):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    whole = runs.fit(experiment, device="cpu")
+    whole = runs.finish(runs.Run(experiment, runs.load(experiment), "cpu").steps())
     assert (stopped(experiment, store, error) / CHECKPOINT).exists()
     result = runs.perform(experiment, store, device="cpu")
     assert same(result, whole) and result["provenance"]["resumed"] == 1

@@ -248,13 +248,28 @@ def test_a_dry_run_says_what_is_done_and_what_would_run():
     assert len(finished()) == 2
 
 
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
+    streams = TOML.replace('stream = "digits"', 'stream = ["digits", "mnist"]').replace(', "finetune"', "")
+    Path("two.toml").write_text(streams)
+    result = call(f"study two.toml -q --data nowhere --jobs {jobs}")
+    assert result.exit_code == 1 and "4 of 8 runs failed" in result.stderr and len(finished()) == 4
+    assert result.stderr.count("and 3 more failed: ") == 1 and "recollect data get mnist" in result.stderr
+
+
+def test_words_in_brackets_are_printed_as_they_are():
+    Path("odd[b].toml").write_text(TOML.replace("a larger memory", "train[/test] :smile:"))
+    result = call("study odd[b].toml --only finetune -q")
+    assert result.exit_code == 0 and "odd[b].toml: does train[/test] :smile: help?" in result.stdout
+
+
 def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
     Path("half.toml").write_text(TOML.replace("memory = [10, 20]", "lr = [0.1, 1e30]").replace(', "finetune"', ""))
     result = call("study half.toml -q")
     assert (
         result.exit_code == 1
         and "2 of 4 runs failed" in result.stderr
-        and result.stderr.count("no longer a finite") == 2
+        and result.stderr.count("and 1 more failed: the loss is no longer a finite") == 1
     )
     assert "er, lr = 0.1" in result.stdout and len(finished()) == 2
     document = json.loads(call("study half.toml -q --json").stdout)

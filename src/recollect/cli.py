@@ -8,6 +8,7 @@ import functools
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
 from pathlib import Path
@@ -15,33 +16,19 @@ from typing import Annotated, Optional
 
 import typer
 import typer.core
-from rich.console import Console
-from rich.markup import escape
 
 from recollect import metrics, places, ranks, runs, streams, studies, tune
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, advising, defaults
 from recollect.published import published
-from recollect.report import tables
+from recollect.report import console, tables
 from recollect.report.progress import Display
 from recollect.store import Store, read_result, validation
 from recollect.streams import sources
-from recollect.studies import STUDIES
+from recollect.studies import FAMILIES, STUDIES
 from recollect.version import __version__
 
-DEMO = (
-    "finetune",
-    "er",
-    "rer",
-    "er+consolidate",
-    "er-ace",
-    "rer-ace",
-    "er-ace+consolidate",
-    "der++",
-    "rder",
-    "der+++consolidate",
-    "joint",
-)
+DEMO = ("finetune", *(m for base, own in FAMILIES.items() for m in (base, own, f"{base}+consolidate")), "joint")
 
 
 class Group(typer.core.TyperGroup):
@@ -51,9 +38,8 @@ class Group(typer.core.TyperGroup):
         try:
             sys.exit(super().main(*args, standalone_mode=False, **extra))
         except typer.BadParameter.__base__ as error:  # every usage error
-            if (
-                message := error.format_message().strip(" .?\n").replace(". Did", ", did")
-            ):  # empty where the help was printed
+            message = error.format_message().strip(" .?\n").replace(". Did", ", did")
+            if message:  # it is empty where the help was printed
                 print(
                     f"recollect: {message[0].lower()}{message[1:]}; see {error.ctx.command_path} --help",
                     file=sys.stderr,
@@ -72,7 +58,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(no_args_is_help=True, help="Fetch data sets and see what is there.")
 app.add_typer(data_app, name="data")
-out = Console()
+out = console()
 
 
 class Device(str, Enum):
@@ -296,13 +282,13 @@ def methods(
     if method is None:
         table = tables.plain("method", "what it is")
         for name, recipe in RECIPES.items():
-            table.add_row(name, escape(recipe.summary()))
+            table.add_row(name, recipe.summary())
         out.print(table)
         return
     if method not in RECIPES:
         raise unknown("method", method, RECIPES)
     recipe = RECIPES[method]
-    out.print(escape(recipe.description()), highlight=False)
+    out.print(recipe.description())
     table = tables.plain(
         "setting", *streams.STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream"
     )
@@ -351,7 +337,6 @@ def get(
         f"{name}: here and verified, in {folder}"
         if name != "digits"
         else "digits: comes with scikit-learn, nothing to fetch",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -366,7 +351,7 @@ def check_command(
         table = tables.plain("file", "state", "", title=f"{name} in {folder}")
         for status in statuses:
             if status.path.parent == folder:
-                table.add_row(escape(status.path.name), status.state, escape(status.detail))
+                table.add_row(status.path.name, status.state, status.detail)
         out.print(table)
     if any(status.state not in ("ok", "present") for status in statuses):
         fetched = "" if sources.own(name) else f"recollect data get {name} fetches it, or "
@@ -463,7 +448,7 @@ def study(
     elif documents:
         out.print(tables.study(chosen, documents))
         for line in tables.study_notes(chosen, documents):
-            out.print(line, style="dim", highlight=False)
+            out.print(line, style="dim")
     report_failures(of)
 
 
@@ -493,8 +478,8 @@ def tune_command(
     """Search the fixed weights of a method's loss terms on held-out training images; compare them with the defaults and the relation."""
     with advised(device):
         rivals = tune.rivals(asked(method, stream, memory, epochs, seed, seeds, settings))
-    store, console = Store(out_dir), Console(stderr=True, quiet=quiet)
-    say = lambda line: console.print(line, style="dim", highlight=False, soft_wrap=True, markup=False)
+    store, log = Store(out_dir), console(stderr=True, quiet=quiet)
+    say = lambda line: log.print(line, style="dim", soft_wrap=True)
     found = tune.search(
         rivals[method], store, trials, holdout=holdout, device=device.value, data=data, fresh=fresh, tell=say
     )
@@ -525,17 +510,15 @@ def bench(
     for method in methods or ():
         if method not in RECIPES:
             raise unknown("method", method, RECIPES)
-    console = Console(stderr=True, quiet=quiet)
+    log = console(stderr=True, quiet=quiet)
     document = timing.bench(
-        runs.choose(device.value),
-        methods or timing.METHODS,
-        lambda line: console.print(line, style="dim", highlight=False),
+        runs.choose(device.value), methods or timing.METHODS, lambda line: log.print(line, style="dim")
     )
     if as_json:
         return print_json(document)
     out.print(tables.bench(document))
     for line in tables.bench_notes(document):
-        out.print(line, highlight=False)
+        out.print(line)
 
 
 @command(
@@ -556,18 +539,16 @@ def explain(
         report.show(run, out)
     else:
         html.write_text(report.page(run), encoding="utf-8")
-        out.print(f"written to {html}", highlight=False, soft_wrap=True)
+        out.print(f"written to {html}", soft_wrap=True)
 
 
 def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[str, str], store: Store) -> dict:
     """A study as one small document: its settings, every run's figures, the published ones."""
-    key = lambda settings: json.dumps(settings, sort_keys=True)
-    folder = {key(e.document()): store.path(e) for row in study.rows.values() for e in row}
     figures = lambda d: {
         "seed": d["experiment"]["seed"],
         "seconds": d["seconds"],
         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")},
-        **({"validation": found} if (found := validation(folder[key(d["experiment"])])) else {}),
+        **({"validation": found} if (found := validation(store.path(Experiment.read(d["experiment"])))) else {}),
     }
     rows = {
         label: {
@@ -632,7 +613,11 @@ def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
         if "=" not in word:
             example = {"--set": "lr=0.1", "--place": "partition=gpu"}[option]
             raise BadInput(f"{option} '{word}' has no '='; write {option} KEY=VALUE, for example {option} {example}")
-    return {key.strip().replace("-", "_"): value.strip() for key, value in (word.split("=", 1) for word in words)}
+    pairs = [(key.strip().replace("-", "_"), value.strip()) for key, value in (word.split("=", 1) for word in words)]
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise BadInput(f"{option} {key} is given {times} times; once is enough")
+    return dict(pairs)
 
 
 def advised(device: Device, on: str = "local") -> contextlib.AbstractContextManager:
@@ -651,18 +636,14 @@ def perform(
     with Display(experiments, quiet or ranks.rank() > 0) as display:
         if idle := {e.method for e in experiments if dict(e.options).get("warmup", -1) >= e.epochs}:
             names = " and ".join(sorted(idle))
-            display.console.print(f"the warm-up lasts for all epochs: {names} will use the preset weights throughout")
+            display.say(f"the warm-up lasts for all epochs: {names} will use the preset weights throughout")
         there = [] if fresh else [experiment for experiment in experiments if store.result(experiment) is not None]
         for experiment in there:
             if len(there) <= 10:
-                display.console.print(
-                    f"already run, see [bold]{escape(str(store.path(experiment)))}[/] (--fresh runs it again)",
-                    soft_wrap=True,
-                    highlight=False,
-                )
+                display.say(f"already run, see {store.path(experiment)} (--fresh runs it again)")
             display.report(experiment, places.DONE)
         if len(there) > 10:
-            display.console.print(f"{len(there)} of {len(experiments)} runs are there already", highlight=False)
+            display.say(f"{len(there)} of {len(experiments)} runs are there already")
         outcomes = places.perform_all(experiments, store, fresh=fresh, report=display.report, **more)
     for outcome in outcomes:
         if isinstance(outcome, Exception) and not keep_going:
@@ -672,10 +653,10 @@ def perform(
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:
     if len(experiments) > 10:
-        return out.print(f"{len(experiments)} runs kept in {store.root}", soft_wrap=True, highlight=False, markup=False)
+        return out.print(f"{len(experiments)} runs kept in {store.root}", soft_wrap=True)
     out.print("Runs kept in")
     for experiment in experiments:
-        out.print(f"  {store.path(experiment)}", soft_wrap=True, highlight=False, markup=False)
+        out.print(f"  {store.path(experiment)}", soft_wrap=True)
 
 
 def failures(outcomes: dict[Experiment, dict | Exception]) -> dict[str, str]:
@@ -683,9 +664,12 @@ def failures(outcomes: dict[Experiment, dict | Exception]) -> dict[str, str]:
 
 
 def report_failures(outcomes: dict[Experiment, dict | Exception]) -> None:
-    """What went wrong, a line a run; then the command has failed."""
+    """What went wrong, a line a kind; then the command has failed."""
+    runs_by: dict[str, list[str]] = {}
     for run, sentence in (wrong := failures(outcomes)).items():
-        print(f"recollect: {run} failed: {sentence}", file=sys.stderr)
+        runs_by.setdefault(sentence, []).append(run)
+    for sentence, (first, *others) in runs_by.items():
+        print(f"recollect: {first}{f' and {len(others)} more' * bool(others)} failed: {sentence}", file=sys.stderr)
     if wrong:
         fail(f"{len(wrong)} of {len(outcomes)} runs failed; the same command tries them again", 1)
 

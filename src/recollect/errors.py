@@ -16,9 +16,9 @@ class BadInput(RecollectError, ValueError):
     exit_code = 2
 
 
-def unknown(kind: str, given: str, known: Iterable[str]) -> BadInput:
+def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
     """The error for a name that is not there, with the nearest right one."""
     known = list(known)
-    near = difflib.get_close_matches(given.lower(), known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(str(given).lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
     return BadInput(f"unknown {kind} '{given}'; {hint}")

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import inspect
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields
@@ -15,6 +14,7 @@ from typing import Any
 
 from recollect import streams
 from recollect.errors import BadInput, unknown
+from recollect.learner import check_numbers
 from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
@@ -45,13 +45,15 @@ class Recipe:
         return (
             self.description().splitlines()[0]
             if self.weighting is Fixed
-            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {_doc(self.weighting).splitlines()[0]}"
+            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {inspect.getdoc(self.weighting).splitlines()[0]}"
         )
 
     def description(self) -> str:
         """The equation and the departures, in the words of the method's file and the weighting's class."""
-        return _doc(inspect.getmodule(self.method)) + (
-            "" if self.weighting is Fixed else f"\n\nWeighed by {self.weighting.__name__}. {_doc(self.weighting)}"
+        return inspect.getdoc(inspect.getmodule(self.method)) + (
+            ""
+            if self.weighting is Fixed
+            else f"\n\nWeighed by {self.weighting.__name__}. {inspect.getdoc(self.weighting)}"
         )
 
     def build(self, options: Mapping[str, Any]) -> Method:
@@ -170,16 +172,15 @@ class Experiment:
         if method not in RECIPES:
             raise unknown("method", method, RECIPES)
         known = streams.setting(stream)
-        own = {f.name: f for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
+        own = {f.name: f.type for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
         options = RECIPES[method].options()
+        kinds = own | {name: str(parameter.annotation) for name, parameter in options.items()}
         settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None}
         given = {key: value for key, value in given.items() if value is not None}
         for key in given:
-            if key not in own and key not in options:
-                raise unknown("setting", key, [*own, *options])
-        given = {
-            key: _read(key, value, own[key].type if key in own else _type(options[key])) for key, value in given.items()
-        }
+            if key not in kinds:
+                raise unknown("setting", key, kinds)
+        given = {key: _read(key, value, kinds[key]) for key, value in given.items()}
         content = streams.fingerprint(stream)
         settings |= {"network": given.get("network") or streams.usual_network(stream, content)}
         settings |= defaults(method, stream, given.get("memory")) | given
@@ -194,21 +195,14 @@ class Experiment:
             raise BadInput(
                 f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)"
             )
-        for key in ("epochs", "batch", "lr"):
-            if not (math.isfinite(settings[key]) and settings[key] > 0):
-                raise BadInput(f"{key} {settings[key]} must be a number greater than 0")
-        for key in ("momentum", "weight_decay", "seed"):
-            if not (math.isfinite(settings[key]) and 0 <= settings[key] < 2**63):
-                raise BadInput(f"{key} {settings[key]} must be a number from 0 up")
+        check_numbers(**{key: settings[key] for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "seed")})
         check_forward(settings["forward"])
         if settings["precision"] not in PRECISIONS:
             raise unknown("precision", settings["precision"], PRECISIONS)
         if known and settings["tasks"] is None and settings["classes"] is None:
             settings["tasks"] = known.tasks
-        schedule = {
-            "warmup": settings["epochs"] // 2,
-            "interval": max(1, settings["epochs"] // 10),
-        }  # written out, so that a record says it
+        # Written out, so that a record says it.
+        schedule = {"warmup": settings["epochs"] // 2, "interval": max(1, settings["epochs"] // 10)}
         settings = {name: value for name, value in schedule.items() if name in options} | settings
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
         experiment = cls(method, stream, **{name: settings[name] for name in own}, content=content, options=chosen)
@@ -247,21 +241,15 @@ class Experiment:
         return f"{stream}-{self.method}{size}-e{self.epochs}-s{self.seed}-{self.hash[:8]}"
 
 
-def _doc(of: Any) -> str:
-    return inspect.getdoc(of)
-
-
-def _type(parameter: inspect.Parameter) -> str:
-    return str(parameter.annotation)
-
-
 def _read(key: str, value: Any, kind: str) -> Any:
     """A setting as its type; a string is what came from the command line."""
     kind = kind.removesuffix(" | None")
     words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
     try:
+        if isinstance(value, bool):
+            raise ValueError
         if kind == "int":
-            if isinstance(value, float) and not value.is_integer() or isinstance(value, bool):
+            if isinstance(value, float) and not value.is_integer():
                 raise ValueError
             return int(value)
         if kind == "float":

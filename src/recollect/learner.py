@@ -26,6 +26,14 @@ from recollect.streams import Pixels, Stream, Task
 EVALUATION_BATCH = 500
 
 
+def check_numbers(**settings: float) -> None:
+    """Refuse a number no training can start from."""
+    for name, value in settings.items():
+        positive = name in ("epochs", "batch", "lr")
+        if not (math.isfinite(value) and value >= 0 and (value or not positive) and (value < 2**63 or name != "seed")):
+            raise BadInput(f"{name} {value} must be a number {'greater than 0' if positive else 'from 0 up'}")
+
+
 class Learner:
     """Teach it with `update(task)`, ask it with `predict(images)`.
 
@@ -64,14 +72,9 @@ class Learner:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
         if (method.draws or method.references) and not method.remembers:
             raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
-        for name, value in {
-            "epochs": epochs,
-            "batch": batch,
-            "lr": lr,
-            "memory": memory if method.remembers else 1,
-        }.items():
-            if not value > 0:
-                raise BadInput(f"{name} {value} must be greater than 0")
+        check_numbers(epochs=epochs, batch=batch, lr=lr, momentum=momentum, weight_decay=weight_decay, seed=seed)
+        if method.remembers and not memory > 0:
+            raise BadInput(f"memory {memory} must be greater than 0")
         if batch % ranks.world():
             raise BadInput(
                 f"a batch of {batch} cannot be dealt to {ranks.world()} ranks in equal parts; take a multiple of {ranks.world()}"
@@ -87,8 +90,11 @@ class Learner:
         self.epoch = 0  # epochs of the task in hand
         self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.met: set[int] = set()  # classes of the tasks learned so far
-        if vars(method).setdefault("learner", self) is not self:  # it keeps state of its own: masks, anchors, the RRN
-            raise BadInput("this method object teaches another learner already; make a new one")
+        self._broken_off = False  # in the middle of a task
+        for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN
+            if vars(of).setdefault("learner", self) is not self:
+                raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
+        method.weighting.check(method)
         method.weighting.begin(method, self.net, seed)
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
@@ -100,18 +106,23 @@ class Learner:
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
         """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) comes from
         torch's generator, which they share too."""
+        self._check(task)
+        if self._broken_off:
+            raise BadInput(
+                "the last task was broken off in the middle; restore a state from before it, or make a new learner"
+            )
+        self._broken_off = True
         try:
             yield from self._learn(task, report)
         finally:
             self.net.rest()  # the network is its owner's again, whatever happened
+        self._broken_off = False
 
     def _learn(self, task: Task, report: Callable[[dict], None]) -> Iterator[None]:
         method, weighting, names = self.method, self.method.weighting, self.method.names
-        self._check(task)
         if self.memory is None:
             like = task.train[0][:0].to(self.device)
             self.memory = Memory(self.capacity, like, self.classes if method.records else 0, self.net.theta.dtype)
-        self._ask(task.train[0][:1])
         x, y = (tensor.to(self.device) for tensor in method.training_set(self, task))
         method.begin_task(self, task)
         if self._resumed is not None:
@@ -196,6 +207,7 @@ class Learner:
         self.net.rest().load_state_dict(part(state, "network"))
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
         self.met = set(state["learner.met"].tolist())
+        self.memory, self._broken_off = None, False
         if memory := part(state, "memory"):
             self.memory = Memory(self.capacity, memory["x"])
             self.memory.restore(memory)
@@ -231,15 +243,6 @@ class Learner:
         rows = [accuracy(score(task), task.test[1].to(self.device), task.classes) for task in stream]
         return Accuracies(*torch.tensor(rows).T.tolist())
 
-    @torch.no_grad()
-    def _ask(self, x: Tensor) -> None:
-        """Does the network answer with as many logits as there are classes?"""
-        answer = self.logits(x)
-        if answer.shape != (1, self.classes):
-            raise BadInput(
-                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
-            )
-
     def _check(self, task: Task) -> None:
         if not isinstance(task, Task):
             raise BadInput(
@@ -248,22 +251,28 @@ class Learner:
         x, y = task.train
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             raise BadInput("images and labels must be tensors; torch.from_numpy makes one of an array")
-        if len(x) != len(y):
-            raise BadInput(f"{len(x)} images and {len(y)} labels; there must be one label an image")
+        if x.ndim != 4 or y.shape != x.shape[:1] or not len(x):
+            raise BadInput(
+                f"images of shape {list(x.shape)} and labels of shape {list(y.shape)}; they must be "
+                "[N, channels, height, width] and [N], N at least 1"
+            )
         if y.dtype != torch.long:
             raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
         if x.is_floating_point() and self.pixels.top > 1 and float(x.max()) <= 1:
             raise BadInput(
                 f"images run from 0 to 1, and would be divided by {self.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
             )
-        low, high = int(y.min()), int(y.max())
-        if low < 0 or high >= self.classes:
+        if strange := set(task.classes) - set(range(self.classes)):
             raise BadInput(
-                f"labels run from {low} to {high}; the network has {self.classes} classes, so labels must be 0 to {self.classes - 1}"
+                f"the task has classes {sorted(strange)}; the network has {self.classes} classes, so they must be 0 to {self.classes - 1}"
             )
         if strange := set(y.unique().tolist()) - set(task.classes):
             raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(task.classes)}")
         if self.memory is not None and x.shape[1:] != self.memory.x.shape[1:]:
             raise BadInput(
                 f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape"
+            )
+        if (answer := self.logits(x[:1])).shape != (1, self.classes):
+            raise BadInput(
+                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
             )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from itertools import zip_longest
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 import torch
@@ -36,27 +36,23 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
     a(i − 1, i) − untrained(i). All but ACC need as many rows as tasks, and two of them.
     """
     last, tasks = matrix[-1], len(matrix[0])
-    result = {"acc": _mean(last), "bwt": None, "forgetting": None, "fwt": None}
+    result = {"acc": fmean(last), "bwt": None, "forgetting": None, "fwt": None}
     if len(matrix) == tasks > 1:
         old = range(tasks - 1)
-        result["bwt"] = _mean([last[i] - matrix[i][i] for i in old])
-        result["forgetting"] = _mean([max(row[i] for row in matrix[i:]) - last[i] for i in old])
-        result["fwt"] = _mean([matrix[i][i + 1] - untrained[i + 1] for i in old])
+        result["bwt"] = fmean([last[i] - matrix[i][i] for i in old])
+        result["forgetting"] = fmean([max(row[i] for row in matrix[i:]) - last[i] for i in old])
+        result["fwt"] = fmean([matrix[i][i + 1] - untrained[i + 1] for i in old])
     return {**result, "matrix": [list(row) for row in matrix]}
 
 
 def across(results: Sequence[dict]) -> dict:
     """Mean and standard deviation (n − 1) of each metric over several runs' results."""
     column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
-    spread = lambda values: {"mean": _mean(values), "std": statistics.stdev(values) if len(values) > 1 else 0.0}
+    spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}
     return {
         setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
         for setting in ("class_il", "task_il")
     }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return statistics.fmean(values)
 
 
 def half_width(spread: dict | None, runs: int) -> float:

@@ -34,10 +34,6 @@ SlotRule = Callable[[np.random.Generator, int, int, int, int], np.ndarray]
 Plan = list[Row]
 
 
-def steps_an_epoch(samples: int, batch: int) -> int:
-    return math.ceil(samples / batch)
-
-
 def plan_epoch(
     seed: int,
     task: int,
@@ -59,7 +55,7 @@ def plan_epoch(
     `labels`, of the memory's rows as the epoch begins and of the training set, are needed for a balanced pool alone.
     """
     streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
-    steps = steps_an_epoch(samples, batch)
+    steps = math.ceil(samples / batch)
     rows = lambda array: (
         [None] * steps if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0)
     )
@@ -159,9 +155,8 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
     n = presented + np.arange(steps * batch)
     row = np.where(n < capacity, n, rng.integers(0, n + 1))
     row = np.minimum(row, capacity).reshape(steps, batch)
-    wanted = (
-        row + (capacity + 1) * np.arange(steps)[:, None]
-    ).ravel()  # the same number: the same row in the same step
+    # The same number: the same row in the same step.
+    wanted = (row + (capacity + 1) * np.arange(steps)[:, None]).ravel()
     _, last = np.unique(wanted[::-1], return_index=True)
     kept = np.zeros(steps * batch, dtype=bool)
     kept[steps * batch - 1 - last] = True

@@ -67,16 +67,15 @@ def run(
         )
     if out is None:
         tell = report or (lambda record: None)
-        return fit(experiment, device=device, network=network, method=own, data=data, report=tell)
+        return finish(Run(experiment, load(experiment, data), choose(device), network, own).steps(tell))
     return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
 
 
 def _own(method: Method, stream: str, settings: dict) -> Experiment:
     """The experiment of a method of one's own: the settings are those of the nearest method with a name."""
     names = {known: name for name, known in METHODS.items()}
-    nearest = next(
-        (names[kind] for kind in type(method).__mro__ if kind in names), "er" if method.remembers else "finetune"
-    )
+    alike = (kind for kind in type(method).__mro__ if kind in names and kind.remembers == method.remembers)
+    nearest = names.get(next(alike, None), "er" if method.remembers else "finetune")
     for key in settings.keys() & RECIPES[nearest].options().keys():
         raise BadInput(f"{key} is the method object's own affair; give it where {type(method).__name__} is made")
     experiment = Experiment.of(nearest, stream, **settings)
@@ -105,8 +104,8 @@ def performing(
     device: str,
     data: Path | None,
     report: Report | None,
-    fresh: bool = True,
-    deterministic: bool = False,
+    fresh: bool,
+    deterministic: bool,
 ) -> Steps:
     """The run, a step at a time, written to the store as it goes."""
     stream = load(experiment, data)  # what is wrong with the data shows before anything is written
@@ -140,19 +139,6 @@ def finish(steps: Steps) -> dict:
                 next(steps)
             except StopIteration as end:
                 return end.value
-
-
-def fit(
-    experiment: Experiment,
-    *,
-    device: str = "auto",
-    network: nn.Module | None = None,
-    method: Method | None = None,
-    data: Path | None = None,
-    report: Report = lambda record: None,
-) -> dict:
-    """Learn the stream and measure, keeping nothing."""
-    return finish(Run(experiment, load(experiment, data), choose(device), network, method).steps(report))
 
 
 class Run:

@@ -12,7 +12,7 @@ class Stateful:
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        vars(self).update(state)
+        vars(self).update(dict.fromkeys(self.state()) | state)  # what it does not mention was not there yet
 
 
 def part(state: dict[str, Tensor], of: str) -> dict[str, Tensor]:

@@ -167,9 +167,8 @@ class Recording:
         _write(self.folder / "result.json", document)
 
     def tensors(self, name: str, tensors: dict) -> None:
-        (self.folder / f"{name}.safetensors").write_bytes(
-            _bytes(tensors)
-        )  # a full disk is then an OSError like any other
+        # Not by safetensors itself: a full disk is to be an OSError like any other.
+        (self.folder / f"{name}.safetensors").write_bytes(_bytes(tensors))
 
 
 def _seconds(given: str | float) -> float:

@@ -26,12 +26,10 @@ Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one 
 Overrides = Mapping[str, Any]
 
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
-SIX = ("er", "rer", "er-ace", "rer-ace", "der++", "rder")
-RULES = ("er+consolidate", "er-ace+consolidate", "der+++consolidate")  # beside the relational ones in every table
-LITERATURE = (  # bounds outside; regularisers, constraints, selections, rehearsal, relations
-    *("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss"),
-    *("er", "rer", "er-ace", "rer-ace", "der++", "rder", "joint"),
-)
+SIX = tuple(itertools.chain(*FAMILIES.items()))
+RULES = tuple(f"{base}+consolidate" for base in FAMILIES)  # beside the relational ones in every table
+# Bounds outside; regularisers, constraints, selections, rehearsal and relations.
+LITERATURE = ("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss", *SIX, "joint")
 
 
 class Study(NamedTuple):
@@ -42,7 +40,7 @@ class Study(NamedTuple):
 
 def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
-    axes = {key: list(v) if isinstance(v, (list, tuple)) and key != "classes" else [v] for key, v in axes.items()}
+    axes = {key: list(v) if isinstance(v, (list, tuple)) else [v] for key, v in axes.items()}
     axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
     varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
     told = {"method", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
@@ -142,7 +140,7 @@ def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
     for method in ("er", "rer", "er+consolidate"):
         for number, second in ((1, like), (2, unlike)):
             label = f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})"
-            chosen = dict(classes=first + second, tasks=2, weights=[(1, 1)], **settings)
+            chosen = dict(classes=[first + second], tasks=2, weights=[(1, 1)], **settings)
             rows |= grid(seeds, given, label, method=method, stream=stream, **chosen)
     return rows
 
@@ -239,7 +237,7 @@ def read(path: Path, seeds: int | None, given: Overrides) -> Study:
     if not isinstance(grids, list) or not all(isinstance(axes, dict) and axes.get("method") for axes in grids or [0]):
         raise BadInput(f"{path} has no [[grid]] with a method; see recollect study --help")
     seeds = document.get("seeds", 5) if seeds is None else seeds
-    if not isinstance(seeds, int) or seeds < 1:
+    if type(seeds) is not int or seeds < 1:
         raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
     rows: Rows = {}
     for axes in grids:
@@ -259,8 +257,8 @@ def _axis(path: Path, key: str, value: Any) -> Any:
     row = lambda v: isinstance(v, list) and len(v) > 0 and all(map(plain, v))
     if key in ("weights", "classes"):  # one of them is a list already
         if row(value):
-            return [value] if key == "weights" else value
-        if key == "weights" and isinstance(value, list) and value and all(map(row, value)):
+            return [value]
+        if isinstance(value, list) and value and all(map(row, value)):
             return value
         raise BadInput(
             f"{path}: {key} = {value!r} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"

@@ -27,9 +27,8 @@ class GSS(ER):
 
     def begin_task(self, learner, task) -> None:
         if learner.tasks == 0:
-            self.scores = torch.zeros(
-                learner.capacity + 1, dtype=torch.float64, device=learner.device
-            )  # the last: spare
+            rows = learner.capacity + 1  # the last is a spare one
+            self.scores = torch.zeros(rows, dtype=torch.float64, device=learner.device)
 
     def remember(self, step, terms: Terms) -> None:
         (drawn,) = step.references
@@ -51,9 +50,8 @@ def gradients(net, batch: Batch) -> Tensor:
 
 def similarity(new: Tensor, old: Tensor) -> Tensor:
     """The largest cosine of each new gradient with the old ones, [B]; an old gradient of 0 is nobody's neighbour."""
-    unit = lambda g: F.normalize(
-        g, dim=1, eps=torch.finfo(g.dtype).tiny
-    )  # well-learned samples have very small gradients
+    # Well-learned samples have very small gradients.
+    unit = lambda g: F.normalize(g, dim=1, eps=torch.finfo(g.dtype).tiny)
     cosines = unit(new) @ unit(old).T
     there = old.any(dim=1)
     return torch.where(there.any(), cosines.masked_fill(~there, -1).amax(dim=1), 0)

@@ -32,6 +32,8 @@ class Taught(Method):
         return super().state() | joined({"teacher": self.teacher.state_dict() if self.teacher else {}})
 
     def restore(self, state: dict[str, Tensor]) -> None:
+        known = part(state, "teacher")
+        self.teacher = self.teacher if known else None
         if self.teacher:
-            self.teacher.load_state_dict(part(state, "teacher"))
+            self.teacher.load_state_dict(known)
         super().restore({name: tensor for name, tensor in state.items() if not name.startswith("teacher.")})

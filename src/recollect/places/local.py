@@ -39,8 +39,6 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
     if workers < 2:
         yield from each(todo, job, report)
         return
-    for experiment in {e.stream: e for e in todo if e.stream != "digits"}.values():
-        runs.load(experiment, job.data)  # what is wrong with the data shows here, not in every worker
     yield from spread(todo, job, report, workers)
 
 

@@ -23,9 +23,7 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         try:
             ray.init(**quiet | dict(job.options))
-        except (
-            Exception
-        ) as error:  # an address nobody answers at, an option it does not know: each is an error of its own
+        except Exception as error:  # nobody at that address, an option it does not know: each is an error of its own
             raise BadInput(f"Ray cannot be reached or started so: {str(error).strip().splitlines()[0]}") from None
     cluster = ray.cluster_resources()
     gpu = job.device == "cuda" or job.device == "auto" and cluster.get("GPU", 0) > 0
@@ -33,10 +31,8 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
     remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(perform_there)
     room = job.jobs or max(1, int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1)))
     waiting, out = deque(todo), {}
-    with (
-        claims(job) as held,
-        contextlib.redirect_stdout(sys.stderr),
-    ):  # Ray reports lost nodes on stdout, which is the result's
+    # Ray reports lost nodes on stdout, which is the result's.
+    with claims(job) as held, contextlib.redirect_stdout(sys.stderr):
         while waiting or out:
             while waiting and len(out) < room:
                 experiment = waiting.popleft()

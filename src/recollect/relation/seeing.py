@@ -41,9 +41,8 @@ def _by_class(values: np.ndarray, labels: np.ndarray) -> dict[str, dict]:
 
 def _spread(values: np.ndarray) -> dict:
     digits = lambda value: float(f"{value:.4g}")
-    quantiles = np.interp(
-        QUANTILES, np.linspace(0, 1, len(values)), np.sort(values)
-    )  # np.quantile, at a tenth of its cost
+    # As np.quantile, at a tenth of its cost.
+    quantiles = np.interp(QUANTILES, np.linspace(0, 1, len(values)), np.sort(values))
     return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in quantiles]}
 
 

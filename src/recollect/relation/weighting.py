@@ -54,7 +54,6 @@ class Phased(Weighting):
             )
 
     def begin(self, method, net, seed: int) -> None:
-        self.check(method)
         self.preset = preset(self.weights, method).to(net.theta)
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
@@ -285,13 +284,7 @@ class EndToEnd(Relational):
             return weighed(terms.losses, self.preset)
         weights, in_use = self.weigh(terms), self.phase == "relation"
         self.improve(weights, terms.losses.detach() / len(weights))
-        step.tape.keep(
-            **(
-                {"weights": weights, "weight_labels": terms.labels}
-                if in_use
-                else {"proposed": weights, "labels": terms.labels}
-            ),
-            norms=terms.norms,
-        )
+        names = ("weights", "weight_labels") if in_use else ("proposed", "labels")
+        step.tape.keep(**dict(zip(names, (weights, terms.labels))), norms=terms.norms)
         outer = method.outer(step.net.at(step.net.theta), step.extra)
         return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

@@ -18,7 +18,6 @@ import numpy as np
 import torch
 from rich.columns import Columns
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 from safetensors import SafetensorError
@@ -29,6 +28,7 @@ from recollect.relation.net import RelationReplayNet
 from recollect.relation.seeing import QUANTILES
 from recollect.report import svg, tables
 from recollect.report.svg import Markup, tag
+from recollect.state import part
 from recollect.store import read_lines, read_result
 
 CELLS = 20  # of a response surface, each way
@@ -317,8 +317,7 @@ def net(folder: Path) -> RelationReplayNet:
     """The Relation Replay Net as the run left it."""
     file = Path(folder) / "weighting.safetensors"
     with _blaming(file):
-        kept = load_file(file).items()
-        state = {name.removeprefix("rrn."): tensor.float() for name, tensor in kept if name.startswith("rrn.")}
+        state = {name: tensor.float() for name, tensor in part(load_file(file), "rrn").items()}
         hidden, terms = state["losses.weight"].shape
         found = RelationReplayNet(terms, hidden)
         found.load_state_dict(state)
@@ -558,13 +557,10 @@ def _harm_table(e: Explanation, task: Task, width: int) -> Table:
     every = [c for c in s.classes if c not in s.new]
     old = sorted(sorted(every, key=lambda c: min(row(c).values()))[:ROWS])
     new = sorted(list(dict.fromkeys([*(c for *_, c in s.harms()), *s.new]))[:room])
-    table = tables.plain(
-        "", *(escape(_short(e.name(c), 9)) for c in new), title=f"Task {task.number + 1}", numbers=True
-    )
+    table = tables.plain("", *(_short(e.name(c), 9) for c in new), title=f"Task {task.number + 1}", numbers=True)
     for c in old:
         table.add_row(
-            escape(_short(e.name(c))),
-            *(Text(signed(row(c)[n], places), style=HARM if row(c)[n] < 0 else HELP) for n in new),
+            _short(e.name(c)), *(Text(signed(row(c)[n], places), style=HARM if row(c)[n] < 0 else HELP) for n in new)
         )
     missing = [f"{n} {kind}" for kind, n in {"old": len(every) - len(old), "new": len(s.new) - len(new)}.items() if n]
     table.caption = Text(disturbance(e, s) + (f" Not shown: {series(missing)}." if missing else ""), style="dim")
@@ -586,7 +582,7 @@ def _class_table(e: Explanation, task: Task) -> Table:
     for label in old + new:
         of = task.by_class[label]
         cells = (Text(f"{of[term].mean:.4f}", style=INKS[e.colour(term)]) if term in of else "" for term in e.terms)
-        table.add_row(escape(_short(e.name(label))), *cells, end_section=old[-1:] == [label])
+        table.add_row(_short(e.name(label)), *cells, end_section=old[-1:] == [label])
     if missing := len(task.by_class) - len(old) - len(new):
         table.caption = Text(f"{missing} classes not shown.", style="dim")
     return table

@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -19,7 +18,8 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from recollect.experiments import Experiment
+from recollect.experiments import RECIPES, Experiment
+from recollect.report import console
 
 LOG_EVERY = 30  # seconds
 
@@ -28,10 +28,10 @@ class Display:
     """A bar over all epochs of all runs, on stderr; says nothing when quiet."""
 
     def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
-        self.console = Console(stderr=True, quiet=quiet)
+        self.console = console(stderr=True, quiet=quiet)
         wraps = Column()  # where the line is too long, the text gives way and not the numbers
         columns = (
-            TextColumn("{task.description}", table_column=wraps),
+            TextColumn("{task.description}", table_column=wraps, markup=False),
             BarColumn(20),
             MofNCompleteColumn(),
             TextColumn("epochs"),
@@ -61,30 +61,28 @@ class Display:
             self._done[experiment] = min(self._done[experiment] + 1, whole)
             text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
             self._progress.update(self._bar, description=text)
-            if (
-                not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY
-            ):  # a log file: a line now and then
+            # To a log file a line now and then.
+            if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:
                 self._said = time.monotonic()
-                self.console.print(
-                    f"{text} ({sum(self._done.values())} of {sum(self._epochs.values())} epochs in all)",
-                    soft_wrap=True,
-                    highlight=False,
-                )
+                self.say(f"{text} ({sum(self._done.values())} of {sum(self._epochs.values())} epochs in all)")
         elif record["event"] == "waiting":
-            self.console.print(
-                f"another process is at {experiment.name}; waiting for it", soft_wrap=True, highlight=False
-            )
+            self.say(f"another process is at {experiment.name}; waiting for it")
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * experiment.epochs + record["epoch"]
-            words = f"{experiment.name} goes on after task {record['task'] + 1}, epoch {record['epoch']}"
-            self.console.print(words, soft_wrap=True, highlight=False)
+            done = f"{record['epoch']} of its {experiment.epochs} epochs"
+            self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":
             self._done[experiment] = whole
         self._progress.update(self._bar, completed=sum(self._done.values()))
 
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, soft_wrap=True)
+
     @staticmethod
     def _tasks(experiment: Experiment) -> int:
-        return 1 if experiment.build().merges else experiment.tasks or 5  # a guess where only the data know
+        return (
+            1 if RECIPES[experiment.method].method.merges else experiment.tasks or 5
+        )  # a guess where only the data know
 
 
 @contextlib.contextmanager
@@ -97,7 +95,7 @@ def download_bar(name: str, quiet: bool = False) -> Iterator[Callable[[int, int 
         TransferSpeedColumn(),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True, quiet=quiet)
-    with Progress(*columns, console=console, disable=quiet or not console.is_interactive, transient=True) as progress:
+    log = console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=log, disable=quiet or not log.is_interactive, transient=True) as progress:
         bar = progress.add_task(name, total=None)
         yield lambda done, total: progress.update(bar, completed=done, total=total)

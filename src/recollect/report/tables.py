@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from recollect import metrics
 from recollect.experiments import Experiment
@@ -16,6 +17,7 @@ from recollect.studies import Study
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"}
 SHOWN = tuple((setting, metric) for setting in SETTINGS for metric in ("acc", "bwt"))
+HEADS = tuple(f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN)
 
 
 def plain(*columns: str, title: str | None = None, numbers: bool = False, long_labels: bool = False) -> Table:
@@ -42,18 +44,10 @@ def plain(*columns: str, title: str | None = None, numbers: bool = False, long_l
 
 def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
     """A row a method: ACC and BWT, mean ± standard deviation over its runs."""
-    table = plain(
-        "method",
-        *(f"{label} {metric}" for label in SETTINGS.values() for metric in ("ACC", "BWT")),
-        title=title,
-        numbers=True,
-    )
+    table = plain("method", *HEADS, title=title, numbers=True)
     for method, runs in by_method.items():
         spread = metrics.across(runs)
-        table.add_row(
-            method,
-            *(cell(spread[setting][metric], len(runs), digits=1) for setting in SETTINGS for metric in ("acc", "bwt")),
-        )
+        table.add_row(method, *(cell(spread[setting][metric], len(runs), digits=1) for setting, metric in SHOWN))
     return table
 
 
@@ -68,8 +62,7 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
 
 def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
     """Runs and their repetitions: then, now, difference, and how many of all accuracies are the same to the last digit."""
-    heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
-    table = plain("", *heads, "same", numbers=True, long_labels=True)
+    table = plain("", *HEADS, "same", numbers=True, long_labels=True)
     number = lambda value, form: "–" if value is None else format(value, form)
     for name, (then, now) in pairs.items():
         old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
@@ -101,7 +94,7 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
         learned = [len(rows) == 1 or task <= number for task in range(len(row))]
         table.add_row(
             str(number + 1) if len(rows) > 1 else "all",
-            *(f"{v:.1f}" if known else f"[dim]{v:.1f}[/]" for v, known in zip(row, learned)),
+            *(f"{v:.1f}" if known else Text(f"{v:.1f}", style="dim") for v, known in zip(row, learned)),
         )
     return table
 
@@ -110,8 +103,7 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
     """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
     theirs = {label: published(study.name, label) for label in documents}
     several = any(theirs.values())
-    heads = [f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN]
-    columns = ["", *([] if several else ["runs"]), *heads]
+    columns = ["", *([] if several else ["runs"]), *HEADS]
     table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True, long_labels=True)
     for label, runs in documents.items():
         ours, row = metrics.across(runs), theirs[label] or {}

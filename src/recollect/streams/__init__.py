@@ -93,7 +93,7 @@ STREAMS: dict[str, Setting] = {
 
 def setting(name: str) -> Setting | None:
     """The stream's setting; None for one's own images, whose tasks and pixels come from the data."""
-    if name.startswith(("npz:", "folder:")):
+    if own(str(name)):
         return None
     if name not in STREAMS:
         raise unknown("stream", name, [*STREAMS, "npz:FILE", "folder:DIR"])
