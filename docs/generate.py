@@ -348,6 +348,7 @@ TABLES = {
     "relation-digits-cnn": lambda: variants("results/relation-digits-cnn.json"),
     "phase-digits": lambda: variants("results/phase-digits.json"),
     "phase-digits-cnn": lambda: variants("results/phase-digits-cnn.json"),
+    "phase-fashion-mnist": lambda: variants("results/phase-fashion-mnist.json"),
     "replayed-digits": lambda: variants("results/replayed-digits.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
     "reproduction": reproduction,

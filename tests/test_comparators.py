@@ -122,6 +122,7 @@ def test_herding_takes_the_best_next_sample_of_all():
         chosen.append(min((i for i in range(8) if i not in chosen), key=apart))
     assert icarl.herd(features, 3).tolist() == chosen
     assert sorted(icarl.herd(features, 20).tolist()) == list(range(8)), "there are no more than eight"
+    assert icarl.herd(features[:0], 3).tolist() == [], "nor fewer than none"
     worst = max(
         itertools.combinations(range(8), 3), key=lambda s: np.linalg.norm(mean - features.numpy()[list(s)].mean(0))
     )

@@ -230,7 +230,7 @@ def test_labels_out_of_range_and_images_of_another_shape_are_refused():
     with pytest.raises(recollect.BadInput, match=r"classes \[2, 3\]; the network has 2 classes"):
         learner.update(stream.tasks[1])
     other = toy(side=6).tasks[0]
-    with pytest.raises(recollect.BadInput, match="one shape"):
+    with pytest.raises(recollect.BadInput, match="one kind"):
         learner.update(other)
 
 
@@ -273,6 +273,13 @@ def test_the_published_defaults():
         "resnet18",
         5,
     )
+
+
+def test_an_odd_number_of_classes_is_dealt_as_evenly_as_can_be():
+    dealt = lambda classes, tasks: [t.classes for t in recollect.load("digits", classes=range(classes), tasks=tasks)]
+    assert dealt(7, None) == [(0, 1), (2, 3), (4, 5, 6)]
+    assert dealt(10, 4) == [(0, 1), (2, 3, 4), (5, 6), (7, 8, 9)]
+    assert dealt(1, None) == [(0,)]
 
 
 def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
@@ -397,10 +404,12 @@ def test_a_learner_says_what_is_wrong_with_a_task():
         (stream.tasks[0].train, "takes a recollect.Task"),
         (given((x.numpy(), y)), "torch.from_numpy"),
         (given((x, y.int())), "labels.long()"),
-        (given((x[:0], y[:0])), "N at least 1"),
-        (given((x, y[:-1])), r"\[N, channels, height, width\] and \[N\]"),
-        (given((x, y[:, None])), r"\[N, channels, height, width\] and \[N\]"),
-        (given((x.flatten(1), y)), r"\[N, channels, height, width\] and \[N\]"),
+        (given((x[:0], y[:0])), "at least one"),
+        (given((x, y[:-1])), "there must be one an image"),
+        (given((x, y[:, None])), "there must be one an image"),
+        (given((x.flatten(1), y)), r"they must be \[N, channels, height, width\]"),
+        (given((2 * x / 255, y)), r"images are floats.*Pixels\(top=1\)"),
+        (recollect.Task((x, y), test, 2), "a task's classes are a list"),
         (recollect.Task((x, y), test, (*classes, 12)), r"classes \[12\]; the network has 4"),
         (given((x, y + 2)), r"labels \[2, 3\] are not among the task's classes \[0, 1\]"),
         (given((x / 255, y)), r"Pixels\(top=1\)"),
@@ -415,6 +424,81 @@ def test_a_learner_says_what_is_wrong_with_a_task():
     )
     learner.update(given((x / 255, y)))
     assert repr(stream.tasks[0]).startswith("<Task: classes 0, 1; ") and "2 tasks, 4 classes" in repr(stream)
+
+
+def test_a_method_that_remembers_has_its_memory_written_unless_it_says_otherwise():
+    class Plain(recollect.Method):
+        """ER, from the contract alone."""
+
+        names, draws, remembers = ("new", "memory"), 1, True
+
+        def rehearse(self, memory):
+            return [recollect.cross_entropy(memory)]
+
+    settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2)
+    assert recollect.run(Plain(), **settings)["class_il"] == recollect.run("er", **settings)["class_il"]
+
+
+def test_a_run_trains_a_copy_of_ones_network():
+    network = MLP((1, 8, 8), 4)
+    settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2, network=network)
+    assert recollect.run("er", **settings)["class_il"] == recollect.run("er", **settings)["class_il"]
+    for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one a class"), (MLP, "nn.Module object")):
+        with pytest.raises(recollect.BadInput, match=words):
+            recollect.run("er", **settings | dict(network=wrong))
+
+
+def test_what_is_done_to_the_network_between_two_tasks_counts():
+    stream = toy()
+    make = lambda network: Learner(recollect.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    cast, plain = CNN(stream.shape, 4), CNN(stream.shape, 4)
+    plain.load_state_dict(cast.state_dict())
+    learners = make(cast), make(plain)
+    for learner in learners:
+        learner.update(stream.tasks[0])
+    before = {name: tensor.clone() for name, tensor in cast.state_dict().items()}
+    cast.double()
+    cast.load_state_dict({name: tensor.clone() for name, tensor in before.items()}, assign=True)
+    for learner in learners:
+        learner.update(stream.tasks[1])
+    one, other = cast.state_dict(), plain.state_dict()
+    assert all(torch.equal(one[name], other[name]) for name in other), "cast back and forth is no change"
+    assert not any(torch.equal(one[name], before[name]) for name in before), "and it is still this network that learns"
+    assert all(
+        p.untyped_storage().data_ptr() == learners[0].net.theta.untyped_storage().data_ptr() for p in cast.parameters()
+    )
+    cast.head.weight.requires_grad_(False)
+    with pytest.raises(recollect.BadInput, match="freeze them first"):
+        learners[0].update(stream.tasks[1])
+    plain.head = nn.Linear(256, 4)
+    with pytest.raises(recollect.BadInput, match="other layers"):
+        learners[1].update(stream.tasks[1])
+
+
+def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
+    stream = toy()
+    learner = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    learner.update(stream.tasks[0])
+    (x, y), task = stream.tasks[1].train, stream.tasks[1]
+    with pytest.raises(recollect.BadInput, match="a learner takes one kind"):
+        learner.update(recollect.Task((x.float(), y), task.test, task.classes))
+    for given, words in ((x / 255, "a learner takes one kind|floats"), (x.numpy(), "torch.from_numpy")):
+        with pytest.raises(recollect.BadInput, match=words):
+            learner.predict(given)
+    smaller = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, memory=5, batch=4)
+    with pytest.raises(recollect.BadInput, match="a memory of 8, and the learner one of 5"):
+        smaller.restore(learner.state())
+
+    class Two(MLP):
+        def forward(self, x):
+            return super().forward(x), x
+
+    with pytest.raises(recollect.BadInput, match="answers with a tuple"):
+        Learner(recollect.ER(), Two(stream.shape, 4), classes=4, memory=8, batch=4).update(stream.tasks[0])
+    joint = Learner(recollect.Joint(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4)
+    joint.update(stream.merged())
+    with pytest.raises(recollect.BadInput, match="stream.merged"):
+        joint.update(stream.tasks[1])
 
 
 def test_an_interrupted_learner_leaves_the_network_to_its_owner():

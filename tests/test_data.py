@@ -279,7 +279,7 @@ def test_empty_idx_files_hold_no_images(tmp_path):
     ],
 )
 def test_a_missing_data_set_says_which_file_is_expected_where(tmp_path, name, file):
-    with refused(tmp_path / file, f"`recollect data get {name}`"):
+    with refused(tmp_path / file, f"`recollect data get {name} --data {tmp_path}`"):
         sources.read(name, tmp_path)
 
 

@@ -257,6 +257,21 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
     assert result.stderr.count("and 3 more failed: ") == 1 and "recollect data get mnist" in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("only", "labels"),
+    [
+        ("er", ["er, M = 50", "er, M = 500"]),
+        ("M = 50", ["er, M = 50", "er+consolidate, M = 50"]),
+        ("consolidate", ["er+consolidate, M = 50", "er+consolidate, M = 500"]),
+        ("consol*50", ["er+consolidate, M = 50"]),
+        ("er*, M = 500", ["er, M = 500", "er+consolidate, M = 500"]),
+    ],
+)
+def test_only_takes_rows_that_have_the_words(only, labels):
+    Path("rows.toml").write_text(TOML.replace('"finetune"', '"er+consolidate"').replace("[10, 20]", "[50, 500]"))
+    assert list(studies.study("rows.toml", only=only).rows) == labels
+
+
 def test_words_in_brackets_are_printed_as_they_are():
     Path("odd[b].toml").write_text(TOML.replace("a larger memory", "train[/test] :smile:"))
     result = call("study odd[b].toml --only finetune -q")

@@ -179,7 +179,7 @@ class Experiment:
         given = {key: value for key, value in given.items() if value is not None}
         for key in given:
             if key not in kinds:
-                raise unknown("setting", key, kinds)
+                raise unknown(f"setting of {method}", key, kinds)
         given = {key: _read(key, value, kinds[key]) for key, value in given.items()}
         content = streams.fingerprint(stream)
         settings |= {"network": given.get("network") or streams.usual_network(stream, content)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -68,6 +68,8 @@ class Learner:
             raise unknown("precision", precision, PRECISIONS)
         if not isinstance(method, Method):
             raise BadInput(f"the method must be an object, such as recollect.ER(), not {method!r}")
+        if not isinstance(network, nn.Module):
+            raise BadInput(f"the network must be an nn.Module object, not {network!r}")
         if "inner" in method.weighting.pools(method.draws) and memory < 5:
             raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
         if (method.draws or method.references) and not method.remembers:
@@ -83,7 +85,7 @@ class Learner:
         self.device, self.capacity = torch.device(device), memory if method.remembers else 0
         self.net = MainNet(network, self.device, dtype, forward, precision, compile)
         self.capture = capture and method.captures and self.device.type == "cuda" and not ranks.several()
-        self.pixels = (pixels or Pixels()).to(self.device, dtype)
+        self.pixels, self._told_pixels = (pixels or Pixels()).to(self.device, dtype), pixels is not None
         self.sgd = SGD(lr, momentum, weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
         self.tasks = 0  # learned so far
@@ -106,11 +108,12 @@ class Learner:
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
         """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) comes from
         torch's generator, which they share too."""
-        self._check(task)
         if self._broken_off:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
             )
+        self.net.regain()
+        self._check(task)
         self._broken_off = True
         try:
             yield from self._learn(task, report)
@@ -209,6 +212,10 @@ class Learner:
         self.met = set(state["learner.met"].tolist())
         self.memory, self._broken_off = None, False
         if memory := part(state, "memory"):
+            if len(memory["y"]) != self.capacity + 1:
+                raise BadInput(
+                    f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {self.capacity}"
+                )
             self.memory = Memory(self.capacity, memory["x"])
             self.memory.restore(memory)
             self.memory.presented = presented
@@ -220,7 +227,12 @@ class Learner:
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The network's answer to images as stored, [N, classes]."""
-        return self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+        answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+        if answer.shape != (len(x), self.classes):
+            raise BadInput(
+                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
+            )
+        return answer
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
@@ -228,6 +240,7 @@ class Learner:
         return self._asked(self.net.features, x)
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        self._check_images(x)
         self.net.module.eval()
         answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
         self.net.rest()
@@ -243,36 +256,46 @@ class Learner:
         rows = [accuracy(score(task), task.test[1].to(self.device), task.classes) for task in stream]
         return Accuracies(*torch.tensor(rows).T.tolist())
 
+    def _check_images(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor):
+            raise BadInput("images must be a tensor; torch.from_numpy makes one of an array")
+        if x.ndim != 4 or len(self.pixels.mean) not in (1, x.shape[1]):
+            channels = "channels" if len(self.pixels.mean) == 1 else len(self.pixels.mean)
+            raise BadInput(f"images of shape {list(x.shape)}; they must be [N, {channels}, height, width]")
+        if x.is_floating_point() and (not self._told_pixels or self.pixels.top > 1 and len(x) and float(x.max()) <= 1):
+            raise BadInput(
+                f"images are floats, and would be divided by {self.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
+            )
+        held = None if self.memory is None else self.memory.x
+        if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
+            told = lambda of: f"{of.dtype} images of shape {tuple(of.shape[1:])}"
+            raise BadInput(f"{told(x)} after {told(held)}; a learner takes one kind")
+
     def _check(self, task: Task) -> None:
         if not isinstance(task, Task):
             raise BadInput(
                 f"update takes a recollect.Task(train=(images, labels), test=(images, labels), classes=…), not a {type(task).__name__}"
             )
-        x, y = task.train
-        if not isinstance(x, Tensor) or not isinstance(y, Tensor):
-            raise BadInput("images and labels must be tensors; torch.from_numpy makes one of an array")
-        if x.ndim != 4 or y.shape != x.shape[:1] or not len(x):
+        if self.method.merges and self.tasks:
             raise BadInput(
-                f"images of shape {list(x.shape)} and labels of shape {list(y.shape)}; they must be "
-                "[N, channels, height, width] and [N], N at least 1"
+                f"{type(self.method).__name__} learns all tasks at once; give it one, such as stream.merged()"
+            )
+        x, y = task.train
+        if not isinstance(y, Tensor):
+            raise BadInput("labels must be a tensor; torch.from_numpy makes one of an array")
+        self._check_images(x)
+        if y.shape != x.shape[:1] or not len(x):
+            raise BadInput(
+                f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; there must be one an image, and at least one"
             )
         if y.dtype != torch.long:
             raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
-        if x.is_floating_point() and self.pixels.top > 1 and float(x.max()) <= 1:
-            raise BadInput(
-                f"images run from 0 to 1, and would be divided by {self.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
-            )
+        if not isinstance(task.classes, Sequence):
+            raise BadInput(f"a task's classes are a list, such as (0, 1), not {task.classes!r}")
         if strange := set(task.classes) - set(range(self.classes)):
             raise BadInput(
                 f"the task has classes {sorted(strange)}; the network has {self.classes} classes, so they must be 0 to {self.classes - 1}"
             )
         if strange := set(y.unique().tolist()) - set(task.classes):
             raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(task.classes)}")
-        if self.memory is not None and x.shape[1:] != self.memory.x.shape[1:]:
-            raise BadInput(
-                f"images of shape {tuple(x.shape[1:])} after images of shape {tuple(self.memory.x.shape[1:])}; a learner takes one shape"
-            )
-        if (answer := self.logits(x[:1])).shape != (1, self.classes):
-            raise BadInput(
-                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
-            )
+        self.logits(x[:1])  # a network that answers otherwise is refused now

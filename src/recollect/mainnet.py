@@ -72,6 +72,12 @@ class Slots:
         for home, name, position in self.homes:
             home[name] = tensors[position]
 
+    def regain(self, tensors: list[Tensor]) -> None:
+        """Copy into these tensors what was put in their places."""
+        for home, name, position in self.homes:
+            if home[name].data_ptr() != tensors[position].data_ptr():
+                tensors[position].copy_(home[name])
+
 
 def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
     """The next sizes, as many as fill the length."""
@@ -101,6 +107,7 @@ class MainNet:
         )
         self.module = module.to(device, dtype)
         modules = list(module.modules())
+        self._layers = [id(m._parameters) for m in modules]
         ranks.follow(*module.parameters(), *module.buffers())
         if ranks.several():
             check_norms(modules)
@@ -142,6 +149,7 @@ class MainNet:
     def at(self, theta: Tensor, virtual: bool = False):
         """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
         self._bind(self._parameters.views(theta) if self.matrices is None else self._rounded(theta))
+        self._resting_now = False
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
@@ -177,9 +185,28 @@ class MainNet:
     def rest(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
         self._bind(self._resting)
+        self._resting_now = True
         if not self._live:
             self._bind_buffers(live=True)
         return self.module
+
+    @torch.no_grad()
+    def regain(self) -> None:
+        """Take up what its owner has done to the module at rest: tensors cast, moved or assigned."""
+        if not self._resting_now:
+            self.rest()
+        if [id(m._parameters) for m in self.module.modules()] != self._layers:
+            raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
+        if not all(home[name].requires_grad for home, name, _ in self._parameters.homes):
+            raise BadInput("parameters were frozen after the learner was made; freeze them first, then make it")
+        views = self._parameters.views(self.theta.detach())
+        self._parameters.regain(views)
+        for parameter, view in zip(self._resting, views):
+            parameter.data = view
+        for slots in self._buffers:
+            slots.regain(slots.views(slots.vector))
+        self._bind_buffers(live=True)
+        self.rest()
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""
@@ -198,7 +225,7 @@ class MainNet:
     def _separate(self, *batches: Tensor) -> list[Tensor]:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
         with self.autocast:
-            return [self.module(x).to(self.theta.dtype) for x in batches]
+            return [self._answer(x) for x in batches]
 
     def _grouped(self, *batches: Tensor) -> Sequence[Tensor]:
         """The same in one pass: the Norm layers tell the batches apart."""
@@ -229,4 +256,11 @@ class MainNet:
     def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
         """One pass over all batches, which then share their statistics."""
         with self.autocast:
-            return self.module(torch.cat(batches)).to(self.theta.dtype).split([len(x) for x in batches])
+            return self._answer(torch.cat(batches)).split([len(x) for x in batches])
+
+    def _answer(self, x: Tensor) -> Tensor:
+        if not isinstance(answer := self.module(x), Tensor):
+            raise BadInput(
+                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
+            )
+        return answer.to(self.theta.dtype)

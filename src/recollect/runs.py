@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import os
@@ -54,8 +55,8 @@ def run(
     """Run one experiment and return its result document.
 
     With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
-    `fresh`. A `network` of one's own (any nn.Module), or a method of one's own (any Method), makes the run one that has no
-    name to be kept under.
+    `fresh`. A `network` of one's own (any nn.Module; a copy is trained), or a method of one's own (any Method, with the
+    weights it was made with), makes the run one that has no name to be kept under.
     """
     if isinstance(network, str):
         settings["network"], network = network, None
@@ -67,7 +68,7 @@ def run(
         )
     if out is None:
         tell = report or (lambda record: None)
-        return finish(Run(experiment, load(experiment, data), choose(device), network, own).steps(tell))
+        return finish(Run(experiment, load(experiment, data), choose(device), copy.deepcopy(network), own).steps(tell))
     return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
 
 

@@ -204,9 +204,11 @@ def read_result(path: Path) -> dict:
         return json.loads(file.read_text())
     except FileNotFoundError:
         raise BadInput(f"{path} is not a run's folder: it has no result.json") from None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError:
         way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
-        raise BadInput(f"{file} cannot be read; {way_out}") from None
+        raise BadInput(f"{file} is not whole; {way_out}") from None
 
 
 def read_lines(folder: Path) -> list[dict]:

@@ -14,7 +14,6 @@ import itertools
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -215,8 +214,9 @@ def study(name: str, seeds: int | None = None, only: str | None = None, given: O
         raise unknown("study", name, STUDIES)
     if only is None:
         return found
-    whole = re.compile(rf"(?<![\w+-]){re.escape(only)}(?![\w+-])")  # er is not in rer or er-ace, nor M = 50 in M = 500
-    chosen = {label: row for label, row in found.rows.items() if fnmatchcase(label, only) or whole.search(label)}
+    # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
+    wanted = re.compile(rf"(?<!\w){re.escape(only).replace(re.escape('*'), '.*')}(?![\w+-])")
+    chosen = {label: row for label, row in found.rows.items() if wanted.search(label)}
     if not chosen:
         raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
     return found._replace(rows=chosen)

@@ -91,7 +91,7 @@ class Weighting(Stateful):
         """`task` and `epoch` count from 0."""
 
     def variant(self, number: int) -> object:
-        """What tells step `number` of this epoch from steps that do other operations: captured steps are kept apart."""
+        """What tells step `number` from those of another kind. On a GPU each kind is recorded: what changes must be tensors."""
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends."""
@@ -135,7 +135,7 @@ def preset(weights: Sequence[float], method) -> Tensor:
     weights = tuple(weights) or (1.0,) * len(names)
     given = ", ".join(f"{weight:g}" for weight in weights)
     if len(weights) != len(names):
-        raise BadInput(f"weights {given}: give one for each of the {len(names)} loss terms ({', '.join(names)})")
+        raise BadInput(f"weights {given}: {type(method).__name__} has {len(names)} loss terms, {', '.join(names)}")
     if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
         raise BadInput(f"weights {given} must be numbers from 0 up")
     return torch.tensor(weights, dtype=torch.float64)

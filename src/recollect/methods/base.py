@@ -43,7 +43,9 @@ class Method(Stateful):
         return gradient
 
     def remember(self, step, terms: Terms) -> None:
-        """What to keep of this step."""
+        """What to keep of this step: unless told otherwise, the new samples, in the slots drawn for them."""
+        if step.slots is not None:
+            step.memory.write(step.slots, step.x, step.y, terms.new.z.detach())
 
     # Between tasks ------------------------------------------------------------------------------------------------
     def training_set(self, learner, task: Task) -> tuple[Tensor, Tensor]:

@@ -7,7 +7,7 @@ implementations draw a smaller batch; the mean loss is the same up to one sample
 from __future__ import annotations
 
 from recollect.methods.base import Method
-from recollect.terms import Batch, Term, Terms, cross_entropy
+from recollect.terms import Batch, Term, cross_entropy
 
 
 class ER(Method):
@@ -19,6 +19,3 @@ class ER(Method):
 
     def rehearse(self, memory: Batch) -> list[Term]:
         return [cross_entropy(memory)]
-
-    def remember(self, step, terms: Terms) -> None:
-        step.memory.write(step.slots, step.x, step.y, terms.new.z.detach())

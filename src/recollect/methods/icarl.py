@@ -77,7 +77,11 @@ def bce(z: Tensor, target: Tensor) -> Tensor:
 
 def herd(features: Tensor, count: int) -> Tensor:
     """The samples, in order, whose running mean stays nearest to the mean of all (Algorithm 4); `features` [N, d]."""
-    mean, total, left = features.mean(dim=0), torch.zeros_like(features[0]), torch.ones(len(features), dtype=torch.bool)
+    mean, total, left = (
+        features.mean(dim=0),
+        features.new_zeros(features.shape[1]),
+        torch.ones(len(features), dtype=torch.bool),
+    )
     chosen = []
     for k in range(1, min(count, len(features)) + 1):
         apart = (mean - (total + features) / k).square().sum(dim=1)

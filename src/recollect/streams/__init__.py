@@ -6,6 +6,7 @@ import functools
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -147,7 +148,7 @@ def load(
     """A stream by name, from the folder `data` (default: $RECOLLECT_DATA, else ~/.cache/recollect).
 
     `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
-    `tasks` is how many tasks the classes are dealt into, the same number to each.
+    `tasks` is how many tasks the classes are dealt into, as evenly as can be.
     """
     known = setting(name)
     if tasks is not None and tasks < 1:
@@ -161,11 +162,10 @@ def load(
     if shuffle is not None:
         kept = [kept[i] for i in np.random.default_rng(shuffle).permutation(len(kept))]
     tasks = tasks or _tasks(known, len(kept))
-    if len(kept) % tasks:
-        fits = [n for n in range(1, len(kept) + 1) if len(kept) % n == 0]
-        raise BadInput(f"{tasks} tasks do not divide {len(kept)} classes; tasks that do: {', '.join(map(str, fits))}")
-    each = len(kept) // tasks
-    dealt = [range(t * each, (t + 1) * each) for t in range(tasks)]
+    if tasks > len(kept):
+        raise BadInput(f"{tasks} tasks need as many classes, and there are {len(kept)}")
+    bounds = [len(kept) * t // tasks for t in range(tasks + 1)]
+    dealt = [range(first, last) for first, last in pairwise(bounds)]
     renumber = np.full(len(images.names), -1)
     renumber[kept] = np.arange(len(kept))
     train, test = (_sorted(x, renumber[y]) for x, y in (images.train, images.test))
@@ -178,10 +178,10 @@ def load(
 
 
 def _tasks(known: Setting | None, classes: int) -> int:
-    """The stream's own number of tasks if it divides the classes kept, else two classes a task, else one."""
+    """The stream's own number of tasks if it divides the classes kept, else two classes a task, and three in one if they are odd."""
     if known and classes % known.tasks == 0:
         return known.tasks
-    return classes // 2 if classes % 2 == 0 else classes
+    return max(1, classes // 2)
 
 
 def _class(names: Sequence[str], given: str | int) -> int:
