@@ -457,7 +457,9 @@ def test_what_is_done_to_the_network_between_two_tasks_counts():
     for learner in learners:
         learner.update(stream.tasks[0])
     before = {name: tensor.clone() for name, tensor in cast.state_dict().items()}
+    answer = learners[0].predict(stream.tasks[0].test[0])
     cast.double()
+    assert torch.equal(learners[0].predict(stream.tasks[0].test[0]), answer)
     cast.load_state_dict({name: tensor.clone() for name, tensor in before.items()}, assign=True)
     for learner in learners:
         learner.update(stream.tasks[1])

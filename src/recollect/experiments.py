@@ -42,19 +42,20 @@ class Recipe:
 
     def summary(self) -> str:
         """One line on the method, and one on the weighting if it is not plain."""
+        method, weighting = (inspect.getdoc(of).splitlines()[0] for of in self._documented())
         return (
-            self.description().splitlines()[0]
+            method
             if self.weighting is Fixed
-            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {inspect.getdoc(self.weighting).splitlines()[0]}"
+            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {weighting}"
         )
 
     def description(self) -> str:
         """The equation and the departures, in the words of the method's file and the weighting's class."""
-        return inspect.getdoc(inspect.getmodule(self.method)) + (
-            ""
-            if self.weighting is Fixed
-            else f"\n\nWeighed by {self.weighting.__name__}. {inspect.getdoc(self.weighting)}"
-        )
+        method, weighting = map(inspect.getdoc, self._documented())
+        return method if self.weighting is Fixed else f"{method}\n\nWeighed by {self.weighting.__name__}. {weighting}"
+
+    def _documented(self) -> tuple[Any, Any]:
+        return inspect.getmodule(self.method), self.weighting
 
     def build(self, options: Mapping[str, Any]) -> Method:
         chosen = lambda part: {name: options[name] for name in inspect.signature(part).parameters if name in options}

@@ -112,7 +112,6 @@ class Learner:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
             )
-        self.net.regain()
         self._check(task)
         self._broken_off = True
         try:
@@ -241,6 +240,7 @@ class Learner:
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         self._check_images(x)
+        self.net.regain()
         self.net.module.eval()
         answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
         self.net.rest()
@@ -298,4 +298,6 @@ class Learner:
             )
         if strange := set(y.unique().tolist()) - set(task.classes):
             raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(task.classes)}")
+        if self.net.frozen:
+            raise BadInput("parameters were frozen after the learner was made; freeze them first, then make it")
         self.logits(x[:1])  # a network that answers otherwise is refused now

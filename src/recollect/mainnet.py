@@ -193,12 +193,10 @@ class MainNet:
     @torch.no_grad()
     def regain(self) -> None:
         """Take up what its owner has done to the module at rest: tensors cast, moved or assigned."""
-        if not self._resting_now:
-            self.rest()
+        if not self._resting_now:  # it was in use
+            return
         if [id(m._parameters) for m in self.module.modules()] != self._layers:
             raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
-        if not all(home[name].requires_grad for home, name, _ in self._parameters.homes):
-            raise BadInput("parameters were frozen after the learner was made; freeze them first, then make it")
         views = self._parameters.views(self.theta.detach())
         self._parameters.regain(views)
         for parameter, view in zip(self._resting, views):
@@ -207,6 +205,11 @@ class MainNet:
             slots.regain(slots.views(slots.vector))
         self._bind_buffers(live=True)
         self.rest()
+
+    @property
+    def frozen(self) -> bool:
+        """Has its owner frozen a parameter that was trainable?"""
+        return not all(parameter.requires_grad for parameter in self._resting)
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""

@@ -80,9 +80,8 @@ class Display:
 
     @staticmethod
     def _tasks(experiment: Experiment) -> int:
-        return (
-            1 if RECIPES[experiment.method].method.merges else experiment.tasks or 5
-        )  # a guess where only the data know
+        # Five is a guess where only the data know.
+        return 1 if RECIPES[experiment.method].method.merges else experiment.tasks or 5
 
 
 @contextlib.contextmanager
