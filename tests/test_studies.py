@@ -310,17 +310,21 @@ def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
 
 
 @pytest.mark.slow
-def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
+def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
     pytest.importorskip("submitit")
     from recollect.places import slurm
 
     monkeypatch.setattr(slurm, "LOOK", 0.2)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    experiments = [Experiment.of("er", epochs=e, classes=["0", "1"], tasks=1, memory=10) for e in (1, 200)]
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0.2")
+    experiments = [Experiment.of("er", epochs=e, classes=["0", "1"], tasks=1, memory=10) for e in (1, 600)]
     store, killed = Store("runs"), []
+    at_work = store.root.resolve() / ".slurm" / "runs" / (experiments[1].name + ".part") / "checkpoint"
 
     def report(experiment, record):
-        """When the short one is done, the long one's process is killed, once."""
+        """When the short one is done and the long one at work, its process is killed, once."""
+        while not killed and not at_work.exists():
+            time.sleep(0.01)
         if not killed:
             for pid in filter(str.isdigit, os.listdir("/proc")):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes() if Path(f"/proc/{pid}/cmdline").exists() else b""
@@ -331,7 +335,9 @@ def test_jobs_killed_on_a_cluster_are_sent_again(monkeypatch):
     outcomes = places.perform_all(
         experiments, store, on="slurm", device="cpu", jobs=2, options={"cluster": "local"}, report=report
     )
-    assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 200]
+    assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 600]
+    assert [o["provenance"]["resumed"] for o in outcomes] == [0, 1], "it went on where it was"
+    assert not any(at_work.parents[1].iterdir()), "and nothing is left lying about"
     here = places.perform_all(experiments, Store("here"), device="cpu")
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
 

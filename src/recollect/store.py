@@ -58,6 +58,11 @@ class Store:
         """The result of a complete run of this experiment, if there is one."""
         return read_result(self.path(experiment)) if self.path(experiment).is_dir() else None
 
+    def forget(self, experiment: Experiment) -> None:
+        """Remove its run, complete or not."""
+        for path in (final := self.path(experiment), final.with_name(final.name + ".part")):
+            shutil.rmtree(path, ignore_errors=True)
+
     def prepare(self) -> None:
         """The folder, made and tried before any work starts."""
         try:

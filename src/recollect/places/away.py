@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from recollect.errors import RecollectError
 from recollect.experiments import Experiment
-from recollect.places import Job, attempted
+from recollect.places import PATIENCE, Job, attempted
 from recollect.store import Busy, Done, Store
 
 try:
@@ -21,13 +22,15 @@ except ImportError:  # Windows
 Files = dict[str, bytes]
 
 
-def perform_there(job: Job, experiment: Experiment) -> Files | Exception:
-    """On the other machine: the run's files, or what went wrong with it."""
+def perform_there(job: Job, experiment: Experiment, folder: Path | None = None) -> Files | Exception:
+    """On the other machine: the run's files, or what went wrong with it. Where the `folder` outlives a lost run, the next
+    attempt goes on from its checkpoint."""
     from recollect.runs import choose
 
-    with tempfile.TemporaryDirectory() as folder:
-        own = replace(job, store=Store(folder), device=choose(job.device), fresh=True)
-        error = attempted(own, experiment)
+    with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
+        own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
+        while isinstance(error := attempted(own, experiment), Busy):  # given up for lost, and yet alive
+            time.sleep(PATIENCE)
         return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
 
 

@@ -1,4 +1,5 @@
-"""On a Slurm cluster, through submitit: one job array, requeued when a job is preempted, sent again when one is killed.
+"""On a Slurm cluster, through submitit: one job array. A job that is preempted is requeued, one that is killed is sent again, and
+both go on from their last checkpoint.
 
 Options are submitit's parameters: partition=gpu, timeout_min=120, slurm_account=…; cluster=local runs the jobs as processes of
 this machine, which is how to try it. The folder of the runs must be one that all nodes see.
@@ -10,12 +11,14 @@ import shutil
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
 from recollect.places import AGAIN, Job, Outcome, Report, needs
 from recollect.places.away import Files, claims, perform_there
 from recollect.places.local import cores
+from recollect.store import Store
 
 LOOK = 1.0  # seconds
 
@@ -23,13 +26,13 @@ LOOK = 1.0  # seconds
 class Work:
     """What a job of the array does; told to make way, it asks to be started again."""
 
-    def __call__(self, job: Job, experiment: Experiment) -> Files | Exception:
-        return perform_there(job, experiment)
+    def __call__(self, job: Job, experiment: Experiment, folder: Path) -> Files | Exception:
+        return perform_there(job, experiment, folder)
 
-    def checkpoint(self, job: Job, experiment: Experiment):
+    def checkpoint(self, *given):
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, job, experiment)
+        return DelayedSubmission(self, *given)
 
 
 def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
@@ -43,11 +46,12 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
         )
     options |= {"slurm_array_parallelism": job.jobs} if job.jobs and not here else {}
     try:
-        executor = submitit.AutoExecutor(folder=job.store.root.resolve() / ".slurm", cluster=cluster)
+        executor = submitit.AutoExecutor(folder=(folder := job.store.root.resolve() / ".slurm"), cluster=cluster)
         executor.update_parameters(**options)
     except (NameError, TypeError, ValueError, AssertionError) as error:
         raise BadInput(f"submitit does not take these options: {str(error).strip().splitlines()[0]}") from None
     room = job.jobs or cores() if here else len(todo)  # Slurm has a queue of its own
+    unfinished = Store(folder / "runs")
     lost: Counter[Experiment] = Counter()
     waiting, out = deque(todo), {}
     with claims(job) as held:
@@ -58,11 +62,13 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
                     experiment = waiting.popleft()
                     if not lost[experiment] and (refused := held.take(experiment)):
                         yield experiment, refused
-                    else:
-                        send.append(experiment)
+                        continue
+                    if job.fresh and not lost[experiment]:
+                        unfinished.forget(experiment)
+                    send.append(experiment)
                 if send:
                     with executor.batch():  # one array
-                        handles = [executor.submit(Work(), job, experiment) for experiment in send]
+                        handles = [executor.submit(Work(), job, experiment, unfinished.root) for experiment in send]
                     out |= dict(zip(send, handles))
                 for experiment, handle in list(out.items()):
                     if not handle.done():
@@ -77,7 +83,9 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
                             continue
                         reason = str(error).strip().splitlines()[0]
                         outcome = RecollectError(f"{experiment.name} was lost {lost[experiment]} times: {reason}")
-                    yield experiment, held.settle(experiment, outcome)
+                    if (error := held.settle(experiment, outcome)) is None:
+                        unfinished.forget(experiment)
+                    yield experiment, error
                 time.sleep(LOOK if out else 0)
         finally:
             for handle in out.values():
