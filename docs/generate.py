@@ -351,6 +351,7 @@ TABLES = {
     "phase-fashion-mnist": lambda: variants("results/phase-fashion-mnist.json"),
     "replayed-digits": lambda: variants("results/replayed-digits.json"),
     "similarity-digits": lambda: similarity("results/similarity-digits.json"),
+    "similarity-fashion-mnist": lambda: similarity("results/similarity-fashion-mnist.json"),
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
@@ -371,7 +372,10 @@ TABLES = {
 }
 
 
-FIGURES = {"docs/similarity-digits.svg": lambda: similarity_scatter("results/similarity-digits.json")}
+FIGURES = {
+    f"docs/similarity-{stream}.svg": lambda stream=stream: similarity_scatter(f"results/similarity-{stream}.json")
+    for stream in ("digits", "fashion-mnist")
+}
 
 
 def filled(text: str) -> str:
