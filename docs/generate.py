@@ -103,7 +103,9 @@ def similarity(path: str) -> str:
 def similarity_scatter(path: str) -> str:
     """The mean weights RER gives validation samples after the second task, a point a seed."""
     groups = {
-        label.partition(", ")[2]: [(run["validation"]["new"], run["validation"]["memory"]) for run in row["runs"]]
+        re.sub(" after .*(?=\\))", "", label.partition(", ")[2]): [
+            (run["validation"]["new"], run["validation"]["memory"]) for run in row["runs"]
+        ]
         for label, row in record(path)["rows"].items()
         if label.startswith("rer, ")
     }
