@@ -9,6 +9,7 @@ A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between the
 import json
 import re
 import sys
+from collections.abc import Iterator
 from datetime import datetime
 from itertools import groupby, pairwise
 from pathlib import Path
@@ -158,13 +159,24 @@ def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
     return total / 60
 
 
+def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
+    """What tells the runs of a group from others, the runs, and what was published of them."""
+    for name, group in groupby(runs_on("cifar10"), named):
+        runs = list(group)
+        e = runs[0]["experiment"]
+        yield name, runs, published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+
+
+def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
+    """Those at the published settings."""
+    return ((name, runs, row) for name, runs, row in groups() if row and (e := runs[0]["experiment"]) == usual(e))
+
+
 def reproduction() -> str:
     """Published, ours, difference: a row a method, memory, weights and order."""
     everyone, rows = runs_on("cifar10"), []
-    for name, group in groupby(everyone, named):
-        runs = list(group)
-        e, ours = runs[0]["experiment"], metrics.across(runs)
-        row, cells = published("table1-cifar10", f"{e['method']}, M = {e['memory']}"), []
+    for name, runs, row in groups():
+        ours, cells = metrics.across(runs), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
@@ -175,11 +187,8 @@ def reproduction() -> str:
 def reproduction_short() -> str:
     """The paper's six methods at its own settings, where at least three seeds were run."""
     rows = []
-    for name, group in groupby(runs_on("cifar10"), named):
-        runs = list(group)
-        e = runs[0]["experiment"]
-        row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
-        if row and e["method"] in SIX and e == usual(e) and len(runs) >= 3:
+    for name, runs, row in as_published():
+        if runs[0]["experiment"]["method"] in SIX and len(runs) >= 3:
             theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"], len(runs))
             rows.append([*name[:2], str(len(runs)), theirs, mine])
     return markdown(["method", "memory", "seeds", "published", "here"], rows)
@@ -188,11 +197,8 @@ def reproduction_short() -> str:
 def reproduction_learned() -> str:
     """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
     rows = []
-    for name, group in groupby(runs_on("cifar10"), named):
-        runs = list(group)
-        e = runs[0]["experiment"]
-        row = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
-        if row and e == usual(e) and len(runs) > 1:
+    for name, runs, row in as_published():
+        if len(runs) > 1:
             theirs = row["class_il"]["acc"].mean - 0.8 * row["class_il"]["bwt"].mean
             ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
             apart = f"{fmean(ours) - theirs:+.2f}"
@@ -231,8 +237,9 @@ def weights_found(*kind: str) -> str:
             continue
         cells = []
         for task in range(1, 5):
-            means = [fmean(of[i] for i in related(curve, task)) for of in curve["weights"].values()]
-            worst = max(curve["loss"]["memory"][i] for i in related(curve, task)[1:])
+            second = related(curve, task)
+            means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
+            worst = max(curve["loss"]["memory"][i] for i in second[1:])
             cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
         rows.append([str(run["experiment"]["seed"]), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)

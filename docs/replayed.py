@@ -20,7 +20,7 @@ METHODS = {"er": ER, "der++": DERpp}
 
 
 class Replayed(Weighting):
-    """Weights by task and epoch: `schedule[task][epoch]` has one a term."""
+    """Weights by task and epoch: `schedule[task, epoch]` has one a term."""
 
     def __init__(self, schedule: dict):
         self.schedule = schedule

@@ -441,10 +441,9 @@ def study(
         deterministic=deterministic,
     )
     of = dict(zip(experiments, outcomes))
-    documents = {label: [d for e in row if isinstance(d := of[e], dict)] for label, row in chosen.rows.items()}
-    documents = {label: runs for label, runs in documents.items() if runs}
+    documents = {label: list(runs.values()) for label, runs in complete(chosen, of).items()}
     if as_json:
-        print_json(record(chosen, documents, failures(of), store))
+        print_json(record(chosen, of, store))
     elif documents:
         out.print(tables.study(chosen, documents))
         for line in tables.study_notes(chosen, documents):
@@ -490,7 +489,7 @@ def tune_command(
     documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
     if as_json:
         study = studies.Study(f"tune {method}", "", rows)
-        return print_json({"search": found, **record(study, documents, {}, store)})
+        return print_json({"search": found, **record(study, results, store)})
     for table in tables.tuning(found, documents, f"{method} on {stream}"):
         out.print(table)
 
@@ -542,25 +541,32 @@ def explain(
         out.print(f"written to {html}", soft_wrap=True)
 
 
-def record(study: studies.Study, documents: dict[str, list[dict]], wrong: dict[str, str], store: Store) -> dict:
+def complete(study: studies.Study, of: dict[Experiment, dict | Exception]) -> dict[str, dict[Experiment, dict]]:
+    """The results of each row that has any."""
+    rows = {label: {e: of[e] for e in row if isinstance(of[e], dict)} for label, row in study.rows.items()}
+    return {label: runs for label, runs in rows.items() if runs}
+
+
+def record(study: studies.Study, of: dict[Experiment, dict | Exception], store: Store) -> dict:
     """A study as one small document: its settings, every run's figures, the published ones."""
-    figures = lambda d: {
+    figures = lambda e, d: {
         "seed": d["experiment"]["seed"],
         "seconds": d["seconds"],
         **{setting: {metric: d[setting][metric] for metric in metrics.METRICS} for setting in ("class_il", "task_il")},
-        **({"validation": found} if (found := validation(store.path(Experiment.read(d["experiment"])))) else {}),
+        **({"validation": found} if (found := validation(store.path(e))) else {}),
     }
+    found = complete(study, of)
     rows = {
         label: {
-            "experiment": {**runs[0]["experiment"], "seed": None},
-            "runs": [figures(d) for d in runs],
-            "summary": metrics.across(runs),
+            "experiment": {**next(iter(runs)).document(), "seed": None},
+            "runs": [figures(e, d) for e, d in runs.items()],
+            "summary": metrics.across(list(runs.values())),
             **({"published": row} if (row := published(study.name, label)) else {}),
         }
-        for label, runs in documents.items()
+        for label, runs in found.items()
     }
-    first = next(iter(documents.values()), [{"provenance": None}])[0]
-    failed = {"failed": wrong} if wrong else {}
+    first = next((d for runs in found.values() for d in runs.values()), {"provenance": None})
+    failed = {"failed": wrong} if (wrong := failures(of)) else {}
     return {"study": study.name, "rows": rows, "provenance": first["provenance"], **failed}
 
 

@@ -42,20 +42,17 @@ class Recipe:
 
     def summary(self) -> str:
         """One line on the method, and one on the weighting if it is not plain."""
-        method, weighting = (inspect.getdoc(of).splitlines()[0] for of in self._documented())
-        return (
-            method
-            if self.weighting is Fixed
-            else f"{self.method.__name__} weighed by {self.weighting.__name__}: {weighting}"
-        )
+        if self.weighting is Fixed:
+            return self.description().splitlines()[0]
+        weighting = inspect.getdoc(self.weighting).splitlines()[0]
+        return f"{self.method.__name__} weighed by {self.weighting.__name__}: {weighting}"
 
     def description(self) -> str:
         """The equation and the departures, in the words of the method's file and the weighting's class."""
-        method, weighting = map(inspect.getdoc, self._documented())
-        return method if self.weighting is Fixed else f"{method}\n\nWeighed by {self.weighting.__name__}. {weighting}"
-
-    def _documented(self) -> tuple[Any, Any]:
-        return inspect.getmodule(self.method), self.weighting
+        method = inspect.getdoc(inspect.getmodule(self.method))
+        if self.weighting is Fixed:
+            return method
+        return f"{method}\n\nWeighed by {self.weighting.__name__}. {inspect.getdoc(self.weighting)}"
 
     def build(self, options: Mapping[str, Any]) -> Method:
         chosen = lambda part: {name: options[name] for name in inspect.signature(part).parameters if name in options}

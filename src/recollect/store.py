@@ -54,13 +54,17 @@ class Store:
     def path(self, experiment: Experiment) -> Path:
         return self.root / experiment.name
 
+    def part(self, experiment: Experiment) -> Path:
+        """The folder of a run that is not complete."""
+        return self.root / f"{experiment.name}.part"
+
     def result(self, experiment: Experiment) -> dict | None:
         """The result of a complete run of this experiment, if there is one."""
         return read_result(self.path(experiment)) if self.path(experiment).is_dir() else None
 
     def forget(self, experiment: Experiment) -> None:
         """Remove its run, complete or not."""
-        for path in (final := self.path(experiment), final.with_name(final.name + ".part")):
+        for path in (self.path(experiment), self.part(experiment)):
             shutil.rmtree(path, ignore_errors=True)
 
     def prepare(self) -> None:
@@ -82,7 +86,7 @@ class Store:
         self.prepare()
         every = _seconds(os.environ.get("RECOLLECT_CHECKPOINT", EVERY))
         final = self.path(experiment)
-        part, old = final.with_name(final.name + ".part"), final.with_name(final.name + ".old")
+        part, old = self.part(experiment), final.with_name(final.name + ".old")
         with _claim(part):
             try:
                 if final.exists() and not fresh:

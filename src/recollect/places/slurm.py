@@ -60,11 +60,12 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
                 send: list[Experiment] = []
                 while waiting and len(out) + len(send) < room:
                     experiment = waiting.popleft()
-                    if not lost[experiment] and (refused := held.take(experiment)):
-                        yield experiment, refused
-                        continue
-                    if job.fresh and not lost[experiment]:
-                        unfinished.forget(experiment)
+                    if not lost[experiment]:
+                        if refused := held.take(experiment):
+                            yield experiment, refused
+                            continue
+                        if job.fresh:
+                            unfinished.forget(experiment)
                     send.append(experiment)
                 if send:
                     with executor.batch():  # one array
