@@ -10,10 +10,11 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
+
+import reproduce
 
 from recollect import metrics
 from recollect.experiments import Experiment
@@ -139,32 +140,27 @@ def named(run: dict) -> list[str]:
     return [method, str(e["memory"]), weights, e["options"].get("order", "–")]
 
 
-def runs_on(stream: str) -> list[dict]:
+def every_run() -> list[dict]:
     """All recorded runs, by memory, in the order of the paper's tables, ours after them."""
-    runs = [json.loads(path.read_text()) for path in (ROOT / "results" / stream).glob("*.json")]
     known = [*LITERATURE[:8], *SIX]
     rank = lambda method: known.index(method) if method in known else len(known)
     key = lambda run, e: (e["memory"], rank(e["method"]), named(run), e["seed"])
-    return sorted(runs, key=lambda run: key(run, run["experiment"]))
-
-
-def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
-    """What the runs had of the GPU: each instant belongs in equal parts to all that were under way."""
-    end = lambda run: datetime.fromisoformat(run["provenance"]["finished"]).timestamp()
-    spans = [(end(run) - run["seconds"], end(run), run in runs) for run in among]
-    total = 0.0
-    for start, stop in pairwise(sorted({instant for first, last, _ in spans for instant in (first, last)})):
-        ours = [own for first, last, own in spans if first <= start and stop <= last]
-        total += (stop - start) * sum(ours) / max(len(ours), 1)
-    return total / 60
+    return sorted(reproduce.recorded().values(), key=lambda run: key(run, run["experiment"]))
 
 
 def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
     """What tells the runs of a group from others, the runs, and what was published of them."""
-    for name, group in groupby(runs_on("cifar10"), named):
+    theirs = {
+        experiment: published(study, label)
+        for _, study, pattern, seeds in reversed(reproduce.PLAN)
+        for label, row in reproduce.rows(study, pattern, seeds).items()
+        for experiment in row
+    }
+    for name, group in groupby(every_run(), named):
         runs = list(group)
         e = runs[0]["experiment"]
-        yield name, runs, published("table1-cifar10", f"{e['method']}, M = {e['memory']}")
+        own = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")  # also for other weights or orders
+        yield name, runs, theirs.get(Experiment.read(e)) or (own if name[0] == f"`{e['method']}`" else None)
 
 
 def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
@@ -174,14 +170,22 @@ def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
 
 def reproduction() -> str:
     """Published, ours, difference: a row a method, memory, weights and order."""
-    everyone, rows = runs_on("cifar10"), []
+    everyone, rows = every_run(), []
     for name, runs, row in groups():
         ours, cells = metrics.across(runs), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
-        rows.append([*name, str(len(runs)), *cells, f"{gpu_minutes(runs, everyone):.1f}"])
+        rows.append([*name, str(len(runs)), *cells, f"{reproduce.gpu_minutes(runs, everyone):.1f}"])
     return markdown([*NAMED, "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "GPU minutes"], rows)
+
+
+def reproduction_progress() -> str:
+    """What is wanted, in order of value."""
+    rows = []
+    for what, there, lacking in reproduce.progress():
+        rows.append([what, str(there), str(len(lacking)), f"{sum(lacking.values()):.0f}" if lacking else "–"])
+    return markdown(["wanted", "runs on record", "to run", "about GPU minutes"], rows)
 
 
 def reproduction_short() -> str:
@@ -209,7 +213,7 @@ def reproduction_learned() -> str:
 def reproduction_runs() -> str:
     """A row a run."""
     rows = []
-    for run in runs_on("cifar10"):
+    for run in every_run():
         e, p = run["experiment"], run["provenance"]
         figures = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
@@ -249,7 +253,7 @@ def gains_by_weight() -> str:
     """What RER gained on ER's same seed, by the weight its net gave new samples in the last task."""
     baseline = {
         (e["memory"], e["seed"]): run["class_il"]["acc"]
-        for run in runs_on("cifar10")
+        for run in every_run()
         if (e := run["experiment"])["method"] == "er" and e == usual(e)
     }
     rows = []
@@ -365,6 +369,7 @@ TABLES = {
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
     "reproduction-learned": reproduction_learned,
+    "reproduction-progress": reproduction_progress,
     "gains-by-weight": gains_by_weight,
     "rer-weights": lambda: weights_found("`rer`", "200", "1, 0.5", "printed"),
     "rer-weights-1-1": lambda: weights_found("`rer`", "200", "1, 1", "printed"),

@@ -24,6 +24,42 @@ def test_every_record_of_a_run_can_be_run_again_from_its_own_settings():
             assert experiment.document() == document and experiment.name == path.stem
 
 
+def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    for name in ("RECORDS", "EPOCHS"):
+        monkeypatch.setattr(reproduce, name, tmp_path / name.lower())
+        getattr(reproduce, name).mkdir()
+    (tmp_path / "mine.toml").write_text(
+        "seeds = 1\n[[grid]]\nmethod = ['er', 'rer', 'er+consolidate']\nstream = 'digits'\nepochs = 2\nmemory = 20\n"
+    )
+    wanted = [
+        ("both", str(tmp_path / "mine.toml"), "r?er", 1),
+        ("one of them again", str(tmp_path / "mine.toml"), "rer", 2),
+    ]
+    for name, value in (("PLAN", wanted), ("DEVICE", "cpu"), ("PRECISION", "float32")):
+        monkeypatch.setattr(reproduce, name, value)
+    monkeypatch.setattr(reproduce, "UNKNOWN", 10.0)
+
+    def told(*words):
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", "--out", str(tmp_path / "runs"), *words])
+        reproduce.main()
+        return capsys.readouterr().out
+
+    assert "both: 0 on record, 2 to run, about 20 minutes\none of them again: 0 on record, 1 to run" in told()
+    told("--data", str(tmp_path), "--minutes", "12")
+    assert [path.name[:9] for path in reproduce.RECORDS.iterdir()] == ["digits-er"]  # the second does not fit
+    told("--data", str(tmp_path))
+    assert {e.method: e.seed for e in reproduce.recorded()} == {"er": 0, "rer": 1} and len(reproduce.recorded()) == 3
+    curves = [json.loads(path.read_text()) for path in reproduce.EPOCHS.iterdir()]
+    assert [len(curve["task"]) for curve in curves] == [10, 10] and all(curve["phase"].count("r") for curve in curves)
+    assert "both: 2 on record, 0 to run" in told()
+    for path in reproduce.RECORDS.iterdir():
+        path.unlink()
+    assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
+
+
 def test_the_readmes_python_runs():
     text = (ROOT / "README.md").read_text()
     whole, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)

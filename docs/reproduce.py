@@ -1,0 +1,151 @@
+"""Run what the reproduction lacks, in order of value, on this machine's GPU, and keep a record of each run under results/.
+
+python docs/reproduce.py                             what is on record, what is lacking, and about how long it takes
+python docs/reproduce.py --data DIR [--minutes N]    run it, or as much of it as fits into N minutes
+
+Stopped or killed, the same command goes on. Runs that are complete under --out, from wherever they came, are kept and not run.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from recollect.errors import RecollectError
+from recollect.experiments import Experiment
+from recollect.places import DONE, perform_all
+from recollect.store import Store, read_lines
+from recollect.studies import study
+
+ROOT = Path(__file__).parents[1]
+RECORDS, EPOCHS = ROOT / "results" / "cifar10", ROOT / "results" / "cifar10-epochs"
+
+SIX = r"(r?er|r?er-ace|der\+\+|rder)"
+# In order of value: what it is for, the study, its rows, seeds.
+PLAN = [
+    ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
+    ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
+    ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
+    ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
+    ("the six methods, memory 50 and 100, three seeds", "table5-small-memory", rf"{SIX}, .*", 3),
+    ("Vanilla, memory 200 and 500, three seeds", "table3-vanilla", r"der\+\+\+vanilla, M = (200|500)", 3),
+    ("Split, memory 200 and 500, three seeds", "table4-split", r"der\+\+\+split, M = (200|500)", 3),
+    ("warm-up 17, 25 and 33, memory 200, three seeds", "table6-warmup", "rder, M = 200, .*", 3),
+    ("Interval 1, 5 and 10, memory 200, three seeds", "table7-interval", "rder, M = 200, .*", 3),
+    ("the six methods, memory 5120, three seeds", "table1-cifar10", rf"{SIX}, M = 5120", 3),
+    (
+        "the comparators and the bounds, memory 200, three seeds",
+        "table1-cifar10",
+        r"(joint|finetune|oewc|si|lwf)|(gem|agem|icarl|gss), M = 200",
+        3,
+    ),
+]
+START = 1  # minute from a process's start to full speed
+DEVICE, PRECISION = "cuda", "bfloat16"
+UNKNOWN = 4.0  # minutes a run of a method takes of which there is no record
+
+
+def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
+    """The experiments of a study's rows, by label, as they are run on a GPU."""
+    every = study(name, seeds, given={"precision": PRECISION}).rows
+    return {label: row for label, row in every.items() if re.fullmatch(pattern, label)}
+
+
+def recorded() -> dict[Experiment, dict]:
+    """All runs on record."""
+    documents = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
+    return {Experiment.read(document["experiment"]): document for document in documents}
+
+
+def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
+    """What the runs had of the GPU: each instant belongs in equal parts to all that were under way."""
+    end = lambda run: datetime.fromisoformat(run["provenance"]["finished"]).timestamp()
+    spans = [(end(run) - run["seconds"], end(run), run in runs) for run in among]
+    total = 0.0
+    for start, stop in pairwise(sorted({instant for first, last, _ in spans for instant in (first, last)})):
+        ours = [own for first, last, own in spans if first <= start and stop <= last]
+        total += (stop - start) * sum(ours) / max(len(ours), 1)
+    return total / 60
+
+
+def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
+    """Minutes of the GPU a run of each method takes, from its records."""
+    everyone = list(runs.values())
+    of: dict[str, list[float]] = {}
+    for experiment, run in runs.items():
+        of.setdefault(experiment.method, []).append(gpu_minutes([run], everyone))
+    return {method: median(values) for method, values in of.items()}
+
+
+def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
+    """What is wanted, how many runs of it are on record, and those lacking that are not wanted further up: about how many minutes each takes."""
+    runs = recorded()
+    cost, named = costs(runs), set()
+    for what, name, pattern, seeds in PLAN:
+        wanted = [experiment for row in rows(name, pattern, seeds).values() for experiment in row]
+        there = sum(experiment in runs for experiment in wanted)
+        lacking = [e for e in sorted(wanted, key=lambda e: e.seed) if e not in runs and e not in named]
+        named |= set(lacking)
+        yield what, there, {e: cost.get(e.method, UNKNOWN) for e in lacking}
+
+
+def curves(folder: Path) -> dict:
+    """Losses and mean weights of a run, one number an epoch."""
+    epochs = [line for line in read_lines(folder) if line["event"] == "epoch"]
+    terms = list(epochs[0]["loss"])
+    weight = lambda line, term: round(line["weights"][term]["mean"], 5) if "weights" in line else None
+    return {
+        "task": [line["task"] for line in epochs],
+        "phase": "".join(line.get("phase", "preset")[0] for line in epochs),  # preset, warm-up, relation
+        "loss": {term: [round(line["loss"][term], 5) for line in epochs] for term in terms},
+        "weights": {term: [weight(line, term) for line in epochs] for term in terms},
+    }
+
+
+def keep(experiment: Experiment, store: Store) -> None:
+    """A record of the run, if it is complete, and of a relational one its curves."""
+    if (result := store.result(experiment)) is None:
+        return
+    write = lambda folder, document, indent: (folder / f"{experiment.name}.json").write_text(
+        json.dumps(document, indent=indent) + "\n"
+    )
+    write(RECORDS, result, 1)
+    if "warmup" in dict(experiment.options):
+        write(EPOCHS, curves(store.path(experiment)), None)
+    print(f"{experiment.name}: Class-IL ACC {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="the folder with cifar10")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
+    given = parser.parse_args()
+    store, chosen, left = Store(given.out), [], given.minutes - START
+    for _, _, lacking in progress():
+        for experiment in lacking:
+            keep(experiment, store)
+    for what, there, lacking in progress():
+        print(f"{what}: {there} on record, {len(lacking)} to run, about {sum(lacking.values()):.0f} minutes")
+        for experiment, minutes in lacking.items():
+            if minutes <= left:
+                chosen.append(experiment)
+                left -= minutes
+    if given.data is None:
+        return
+    tell = lambda experiment, line: keep(experiment, store) if line is DONE else None
+    try:
+        outcomes = perform_all(chosen, store, device=DEVICE, data=given.data, report=tell)
+    except RecollectError as error:
+        sys.exit(f"{error}")
+    if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:
+        sys.exit("\n".join(wrong))
+
+
+if __name__ == "__main__":
+    main()
