@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Iterator
 from itertools import groupby
+from math import hypot, log
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 
 import reproduce
 
@@ -249,6 +250,25 @@ def weights_found(*kind: str) -> str:
     return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
 
 
+def weights_moved() -> str:
+    """How far the mean weights go from the epoch before one to the epoch after, where the memory's loss in it is small and where it is large."""
+    logit = lambda weight: log(max(weight, 1e-5) / max(1 - weight, 1e-5))
+    seen: dict[str, list[tuple[float, float]]] = {}
+    for run, curve in curves():
+        for task in range(1, 5):
+            for before, now, after in zip(*(related(curve, task)[start:] for start in range(3))):
+                way = hypot(*(logit(of[after]) - logit(of[before]) for of in curve["weights"].values()))
+                seen.setdefault(run["experiment"]["method"], []).append((curve["loss"]["memory"][now], way))
+    rows = []
+    for method in filter(seen.get, SIX):
+        epochs = sorted(seen[method])
+        parts = epochs[: len(epochs) // 2], epochs[-(len(epochs) // 10) :]
+        cells = [f"{median(of):.{digits}f}" for part in parts for of, digits in zip(zip(*part), (4, 2))]
+        rows.append([f"`{method}`", str(len(epochs)), *cells])
+    header = ["memory's loss, quiet half", "way", "memory's loss, loudest tenth", "way"]
+    return markdown(["method", "epochs", *header], rows)
+
+
 def gains_by_weight() -> str:
     """What RER gained on ER's same seed, by the weight its net gave new samples in the last task."""
     baseline = {
@@ -371,6 +391,7 @@ TABLES = {
     "reproduction-learned": reproduction_learned,
     "reproduction-progress": reproduction_progress,
     "gains-by-weight": gains_by_weight,
+    "weights-moved": weights_moved,
     "rer-weights": lambda: weights_found("`rer`", "200", "1, 0.5", "printed"),
     "rer-weights-1-1": lambda: weights_found("`rer`", "200", "1, 1", "printed"),
     "rer-weights-500": lambda: weights_found("`rer`", "500", "1, 0.5", "printed"),
