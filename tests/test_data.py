@@ -619,6 +619,15 @@ def test_a_folder_that_is_not_a_data_set_says_why(tmp_path, change, words):
         sources.read(f"folder:{tmp_path}")
 
 
+def test_pictures_deeper_than_their_class_are_refused_not_left_out(tmp_path):
+    write_folders(tmp_path / "training")
+    write_picture(tmp_path / "training/train/a/more/1.png")
+    with refused(tmp_path / "training", "a/more holds pictures", "its own folder"):
+        sources.read(f"folder:{tmp_path}/training")
+    with refused(tmp_path, "training/test holds pictures"):  # one folder too high
+        sources.read(f"folder:{tmp_path}")
+
+
 def test_too_few_classes_or_pictures_are_refused(tmp_path):
     with refused(tmp_path / "none", "there is no folder"):
         sources.read(f"folder:{tmp_path}/none")

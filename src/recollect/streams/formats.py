@@ -219,6 +219,9 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
             for entry in sorted(_subfolders(folder))
         }
     for name, files in classes.items():
+        for inside in sorted(_subfolders(folder / name)):
+            if any(map(is_picture, inside.rglob("*"))):
+                raise BadInput(f"{inside} holds pictures: a class has them in its own folder, {folder / name}")
         if not files:
             raise BadInput(f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}): add some or remove the folder")
     return classes
