@@ -1,5 +1,6 @@
 """Every method, on every shared property."""
 
+import copy
 import ast
 import subprocess
 import sys
@@ -66,6 +67,28 @@ def test_resumed_equals_uninterrupted_after_any_epoch(name):
         one, other = again.state(), whole.state()
         assert one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
         assert again.evaluate(stream) == whole.evaluate(stream)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_deep_copy_goes_on_as_the_learner_does_and_leaves_it_alone(name):
+    def same(one: dict, other: dict) -> bool:  # iCaRL's mean of a class not met is not a number
+        plain = lambda tensor: tensor.nan_to_num(7.0)
+        return one.keys() == other.keys() and all(torch.equal(plain(one[key]), plain(other[key])) for key in one)
+
+    stream = toy()
+    learner = learner_of(name, stream, momentum=0.5)
+    first, *later = tasks(learner, stream)
+    if later:
+        learner.update(first)
+    copied, before = copy.deepcopy(learner), learner.state()
+    for task in later or [first]:
+        copied.update(task)
+    assert same(before, learner.state())
+    for task in later or [first]:
+        learner.update(task)
+    assert same(learner.state(), copied.state()) and learner.evaluate(stream) == copied.evaluate(stream)
+    copied.restore(before)
+    assert same(before, copied.state())
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -7,7 +7,9 @@ forward-mode differentiation) a matter of binding other views.
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -107,7 +109,7 @@ class MainNet:
         )
         self.module = module.to(device, dtype)
         modules = list(module.modules())
-        self._layers = [id(m._parameters) for m in modules]
+        self._layers = [m._parameters for m in modules]
         ranks.follow(*module.parameters(), *module.buffers())
         if ranks.several():
             check_norms(modules)
@@ -195,7 +197,8 @@ class MainNet:
         """Take up what its owner has done to the module at rest: tensors cast, moved or assigned."""
         if not self._resting_now:  # it was in use
             return
-        if [id(m._parameters) for m in self.module.modules()] != self._layers:
+        now = [m._parameters for m in self.module.modules()]
+        if len(now) != len(self._layers) or any(map(operator.is_not, now, self._layers)):
             raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
         views = self._parameters.views(self.theta.detach())
         self._parameters.regain(views)
@@ -210,6 +213,15 @@ class MainNet:
     def frozen(self) -> bool:
         """Has its owner frozen a parameter that was trainable?"""
         return not all(parameter.requires_grad for parameter in self._resting)
+
+    def __deepcopy__(self, memo: dict) -> MainNet:
+        """Another network, the same so far. Copied parameters have memory of their own: they are to share θ's again."""
+        self.rest()
+        memo[id(self)] = other = object.__new__(type(self))
+        vars(other).update(copy.deepcopy(vars(self), memo))
+        for parameter, view in zip(other._resting, other._parameters.views(other.theta.detach())):
+            parameter.data = view
+        return other
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""
