@@ -225,6 +225,13 @@ def test_what_a_study_says_itself_cannot_be_set_and_what_it_leaves_open_can():
     given = lambda name, **more: studies.study(name, 1, given=more).rows
     assert given("phase-cifar10", network="cnn", epochs="1")["rer, M = 200"][0].network == "cnn"
     assert given("presets-cifar10", epochs=1)["rer, preset 1, 0.5, fresh"][0].epochs == 1
+    rows = given("relation-digits", interval="3")  # where it means something
+    assert dict(rows["rer, M = 20"][0].options)["interval"] == 3 and "interval" not in dict(
+        rows["er, M = 20"][0].options
+    )
+    for only, key, word in ((None, "intervall", "did you mean 'interval'"), ("er", "interval", "unknown setting")):
+        with pytest.raises(BadInput, match=word):
+            studies.study("relation-digits", 1, only, {key: 3})
     for name, more in (
         ("table1-cifar10", {"stream": "digits"}),
         ("presets-cifar10", {"weights": (1, 2)}),

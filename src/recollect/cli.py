@@ -383,7 +383,8 @@ def study(
         Optional[str], typer.Option(help="Only rows with this in their label; * stands for anything.")
     ] = None,
     settings: Annotated[
-        Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study.")
+        Optional[list[str]],
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study that has it."),
     ] = None,
     on: Annotated[
         Place, typer.Option("--on", help="Where to run: this machine, a Ray cluster, a Slurm cluster.")

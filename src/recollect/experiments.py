@@ -167,12 +167,8 @@ class Experiment:
     @classmethod
     def of(cls, /, method: str, stream: str = "digits", **given: Any) -> Experiment:
         """An experiment from what is given (strings are read as the setting's type) and the table of defaults."""
-        if method not in RECIPES:
-            raise unknown("method", method, RECIPES)
-        known = streams.setting(stream)
-        own = {f.name: f.type for f in fields(cls) if f.name not in ("method", "stream", "content", "options")}
+        kinds, known = settable(method), streams.setting(stream)
         options = RECIPES[method].options()
-        kinds = own | {name: str(parameter.annotation) for name, parameter in options.items()}
         settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None}
         given = {key: value for key, value in given.items() if value is not None}
         for key in given:
@@ -203,7 +199,7 @@ class Experiment:
         schedule = {"warmup": settings["epochs"] // 2, "interval": max(1, settings["epochs"] // 10)}
         settings = {name: value for name, value in schedule.items() if name in options} | settings
         chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
-        experiment = cls(method, stream, **{name: settings[name] for name in own}, content=content, options=chosen)
+        experiment = cls(method, stream, **{name: settings[name] for name in OWN}, content=content, options=chosen)
         built = experiment.build()  # what the method and its weighting refuse, they refuse now
         built.weighting.check(built)
         return experiment
@@ -237,6 +233,16 @@ class Experiment:
         stream = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.stream)[-40:]
         size = f"-m{self.memory}" if self.memory else ""
         return f"{stream}-{self.method}{size}-e{self.epochs}-s{self.seed}-{self.hash[:8]}"
+
+
+OWN = {f.name: f.type for f in fields(Experiment) if f.name not in ("method", "stream", "content", "options")}
+
+
+def settable(method: str) -> dict[str, str]:
+    """What can be set of an experiment with this method, and its type."""
+    if method not in RECIPES:
+        raise unknown("method", method, RECIPES)
+    return OWN | {name: str(parameter.annotation) for name, parameter in RECIPES[method].options().items()}
 
 
 def _read(key: str, value: Any, kind: str) -> Any:

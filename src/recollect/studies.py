@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recollect.errors import BadInput, unknown
-from recollect.experiments import RECIPES, Experiment
+from recollect.experiments import RECIPES, Experiment, settable
 
 Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one a seed
 Overrides = Mapping[str, Any]
@@ -52,7 +52,8 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
         keeps = RECIPES[chosen["method"]].method.remembers if chosen.get("method") in RECIPES else True
         parts = [f"{'M' if key == 'memory' else key} = {chosen[key]}" for key in varying if key != "memory" or keeps]
         row = label or ", ".join([str(chosen.get("method")), *parts])
-        rows[row] = [Experiment.of(**chosen | dict(given) | {"seed": seed}) for seed in range(seeds)]
+        fitting = {key: value for key, value in given.items() if key in settable(str(chosen.get("method")))}
+        rows[row] = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
     return rows
 
 
@@ -204,7 +205,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
 
 
 def study(name: str, seeds: int | None = None, only: str | None = None, given: Overrides = {}) -> Study:
-    """A built-in study or a TOML file's; `only` rows whose label has the pattern, `given` settings for every run."""
+    """A built-in study or a TOML file's; `only` rows whose label has the pattern, `given` settings for every run that has them."""
     if name.endswith(".toml"):
         found = read(Path(name), seeds, given)
     elif name in STUDIES:
@@ -212,14 +213,18 @@ def study(name: str, seeds: int | None = None, only: str | None = None, given: O
         found = Study(name, question, make(usual if seeds is None else seeds, given))
     else:
         raise unknown("study", name, STUDIES)
-    if only is None:
-        return found
-    # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
-    wanted = re.compile(rf"(?<!\w){re.escape(only).replace(re.escape('*'), '.*')}(?![\w+-])")
-    chosen = {label: row for label, row in found.rows.items() if wanted.search(label)}
-    if not chosen:
-        raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
-    return found._replace(rows=chosen)
+    if only is not None:
+        # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
+        wanted = re.compile(rf"(?<!\w){re.escape(only).replace(re.escape('*'), '.*')}(?![\w+-])")
+        chosen = {label: row for label, row in found.rows.items() if wanted.search(label)}
+        if not chosen:
+            raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
+        found = found._replace(rows=chosen)
+    known = set().union(*(settable(row[0].method) for row in found.rows.values()))
+    for key in given:
+        if key not in known:
+            raise unknown(f"setting of the methods in {name}", key, sorted(known))
+    return found
 
 
 def read(path: Path, seeds: int | None, given: Overrides) -> Study:
