@@ -288,7 +288,7 @@ def methods(
     if method not in RECIPES:
         raise unknown("method", method, RECIPES)
     recipe = RECIPES[method]
-    out.print(recipe.description())
+    out.print(re.sub(r"(?<=\S)\n(?=\S)", " ", recipe.description()))  # lines as long as the terminal's
     table = tables.plain(
         "setting", *streams.STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream"
     )
