@@ -223,6 +223,23 @@ def reproduction_runs() -> str:
     return markdown([*header, "seconds", "device", "commit"], rows)
 
 
+def repeated() -> str:
+    """Runs and their repetitions from their own records, as `recollect again --json` has them."""
+    rows = []
+    for path in sorted((ROOT / "results" / "again").glob("*.json")):
+        for name, pair in json.loads(path.read_text()).items():
+            then, now = pair["then"], pair["now"]
+            device, kind = now["provenance"]["device"].partition(": ")[::2]
+            how = [
+                kind or device,
+                now["experiment"]["precision"],
+                "always" if device == "cpu" else "asked for" if now["provenance"]["deterministic"] else "no",
+            ]
+            accuracies = [f"{run['class_il']['acc']:.2f}" for run in (then, now)]
+            rows.append([f"`{name}`", *how, *accuracies, "{} of {}".format(*metrics.agreeing(then, now))])
+    return markdown(["run", "device", "precision", "deterministic", "then", "now", "same"], rows)
+
+
 def curves() -> list[tuple[dict, dict]]:
     """The relational runs of which epochs were kept, and these."""
     files = sorted((ROOT / "results" / "cifar10-epochs").glob("*.json"))
@@ -383,12 +400,15 @@ TABLES = {
     "phase-digits-cnn": lambda: variants("results/phase-digits-cnn.json"),
     "phase-fashion-mnist": lambda: variants("results/phase-fashion-mnist.json"),
     "replayed-digits": lambda: variants("results/replayed-digits.json"),
-    "similarity-digits": lambda: similarity("results/similarity-digits.json"),
-    "similarity-fashion-mnist": lambda: similarity("results/similarity-fashion-mnist.json"),
+    **{
+        f"similarity-{of}": lambda of=of: similarity(f"results/similarity-{of}.json")
+        for of in ("digits", "fashion-mnist", "cifar10-cnn")
+    },
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
     "reproduction-learned": reproduction_learned,
+    "reproduction-again": repeated,
     "reproduction-progress": reproduction_progress,
     "gains-by-weight": gains_by_weight,
     "weights-moved": weights_moved,
@@ -408,8 +428,8 @@ TABLES = {
 
 
 FIGURES = {
-    f"docs/similarity-{stream}.svg": lambda stream=stream: similarity_scatter(f"results/similarity-{stream}.json")
-    for stream in ("digits", "fashion-mnist")
+    f"docs/similarity-{of}.svg": lambda of=of: similarity_scatter(f"results/similarity-{of}.json")
+    for of in ("digits", "fashion-mnist", "cifar10-cnn")
 }
 
 
