@@ -59,8 +59,9 @@ def test_a_file_is_a_grid_of_all_combinations():
     (first, second), *_ = study.rows.values()
     assert (first.memory, first.seed, second.seed, first.classes) == (10, 0, 1, ("0", "1", "2", "3"))
     assert len(studies.study("mine.toml", seeds=3).rows["finetune"]) == 3
-    assert list(studies.study("mine.toml", only="M = 20").rows) == ["er, M = 20"]
-    assert list(studies.study("mine.toml", only="er*").rows) == ["er, M = 10", "er, M = 20"]
+    assert list(studies.study("mine.toml", only=["M = 20"]).rows) == ["er, M = 20"]
+    assert list(studies.study("mine.toml", only=["er*"]).rows) == ["er, M = 10", "er, M = 20"]
+    assert list(studies.study("mine.toml", only=["M = 20", "finetune"]).rows) == ["er, M = 20", "finetune"]
     assert studies.study("mine.toml", given={"lr": "0.5"}).rows["finetune"][0].lr == 0.5
 
 
@@ -148,7 +149,7 @@ def test_a_study_that_is_not_there_is_said_to_be():
     assert "did you mean 'digits'?" in call("study digit").stderr
     assert "cannot read the study" in call("study none.toml").stderr
     with pytest.raises(BadInput, match="no row of mine.toml has 'M = 99'"):
-        studies.study("mine.toml", only="M = 99")
+        studies.study("mine.toml", only=["M = 99"])
 
 
 @pytest.mark.parametrize("name", [name for name in studies.STUDIES if name.startswith(("table", "similarity"))])
@@ -180,7 +181,7 @@ def test_a_difference_beyond_two_published_deviations_is_marked():
 
 
 def test_a_table_shows_published_ours_and_difference_and_the_settings():
-    study = studies.study("table5-small-memory", 2, only="er, M = 50")
+    study = studies.study("table5-small-memory", 2, only=["er, M = 50"])
     result = lambda acc: {s: {"acc": acc, "bwt": -1.0, "forgetting": 1.0, "fwt": 0.0} for s in ("class_il", "task_il")}
     label = "er, M = 50"
     documents = {label: [result(43.0) | {"experiment": e.document()} for e in study.rows[label]]}
@@ -229,7 +230,7 @@ def test_what_a_study_says_itself_cannot_be_set_and_what_it_leaves_open_can():
     assert dict(rows["rer, M = 20"][0].options)["interval"] == 3 and "interval" not in dict(
         rows["er, M = 20"][0].options
     )
-    for only, key, word in ((None, "intervall", "did you mean 'interval'"), ("er", "interval", "unknown setting")):
+    for only, key, word in (([], "intervall", "did you mean 'interval'"), (["er"], "interval", "unknown setting")):
         with pytest.raises(BadInput, match=word):
             studies.study("relation-digits", 1, only, {key: 3})
     for name, more in (
@@ -276,7 +277,7 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
 )
 def test_only_takes_rows_that_have_the_words(only, labels):
     Path("rows.toml").write_text(TOML.replace('"finetune"', '"er+consolidate"').replace("[10, 20]", "[50, 500]"))
-    assert list(studies.study("rows.toml", only=only).rows) == labels
+    assert list(studies.study("rows.toml", only=[only]).rows) == labels
 
 
 def test_words_in_brackets_are_printed_as_they_are():

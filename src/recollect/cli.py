@@ -380,7 +380,10 @@ def study(
         Optional[int], typer.Option(help="Runs of each row of the table. [dim]Default: the study's[/]", min=1)
     ] = None,
     only: Annotated[
-        Optional[str], typer.Option(help="Only rows with this in their label; * stands for anything.")
+        Optional[list[str]],
+        typer.Option(
+            metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
+        ),
     ] = None,
     settings: Annotated[
         Optional[list[str]],
@@ -416,7 +419,7 @@ def study(
             table.add_row(key, str(len(make(1, {}))), str(usual), question)
         return out.print(table)
     with advised(device, on.value):
-        chosen = studies.study(name, seeds, only, assignments(settings or []))
+        chosen = studies.study(name, seeds, only or [], assignments(settings or []))
     experiments, store = [experiment for row in chosen.rows.values() for experiment in row], Store(out_dir)
     if dry_run:
         done = {e for e in experiments if store.result(e) is not None}

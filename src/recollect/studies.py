@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -107,15 +107,23 @@ def presets(seeds: int, given: Overrides) -> Rows:
     return rows
 
 
-# Memory sizes, epochs, and the preset weights of the ways of weighting ER and DER++, which on small streams are the baselines' own.
-OWN = {"er": (1, 1), "der++": (1, 0.2, 0.5)}
-PHASE = {"digits": ((20, 50), 10, OWN), "fashion-mnist": ((50, 200, 1000), 5, OWN), "cifar10": ((200,), 50, {})}
+OWN = {
+    "er": (1, 1),
+    "der++": (1, 0.2, 0.5),
+}  # weights of the baselines, and on small networks preset ones of what is compared with them
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
-def phase(stream: str, seeds: int, given: Overrides, network: str | None = None) -> Rows:
+def phase(
+    stream: str,
+    network: str | None,
+    memories: Sequence[int],
+    epochs: int,
+    weights: Overrides,
+    seeds: int,
+    given: Overrides,
+) -> Rows:
     """Is it the relation, or the phase? The relation, with another outer batch, without rows told apart, without the step's size; a rule; a small step."""
-    memories, epochs, weights = PHASE[stream]
     rows: Rows = {}
     for memory in memories:
         for base in ("er", "der++"):
@@ -183,14 +191,21 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
     "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
     "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
-    "phase-cifar10": (5, partial(phase, "cifar10"), f"is it the relation or the phase? Memory 200 {CIFAR}"),
-    "phase-digits": (10, partial(phase, "digits"), "is it the relation or the phase? Split-Digits, memory 20 and 50"),
-    "phase-digits-cnn": (10, partial(phase, "digits", network="cnn"), "the same with a CNN"),
-    "phase-fashion-mnist": (
-        5,
-        partial(phase, "fashion-mnist", network="mlp"),
-        "the same on Fashion-MNIST, with an MLP, memory 50, 200 and 1000",
-    ),
+    **{
+        f"phase-{name}": (seeds, partial(phase, *settings), f"is it the relation or the phase? {words}")
+        for name, seeds, settings, words in (
+            ("cifar10", 5, ("cifar10", None, (200,), 50, {}), f"Memory 200 {CIFAR}"),
+            ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
+            ("digits", 10, ("digits", None, (20, 50), 10, OWN), "Split-Digits, memory 20 and 50"),
+            ("digits-cnn", 10, ("digits", "cnn", (20, 50), 10, OWN), "Split-Digits with a CNN"),
+            (
+                "fashion-mnist",
+                5,
+                ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN),
+                "Fashion-MNIST, three memory sizes",
+            ),
+        )
+    },
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
     "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
     **{
@@ -204,8 +219,8 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
 }
 
 
-def study(name: str, seeds: int | None = None, only: str | None = None, given: Overrides = {}) -> Study:
-    """A built-in study or a TOML file's; `only` rows whose label has the pattern, `given` settings for every run that has them."""
+def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: Overrides = {}) -> Study:
+    """A built-in study or a TOML file's; `only` rows whose label has one of these, `given` settings for every run that has them."""
     if name.endswith(".toml"):
         found = read(Path(name), seeds, given)
     elif name in STUDIES:
@@ -213,13 +228,15 @@ def study(name: str, seeds: int | None = None, only: str | None = None, given: O
         found = Study(name, question, make(usual if seeds is None else seeds, given))
     else:
         raise unknown("study", name, STUDIES)
-    if only is not None:
-        # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
-        wanted = re.compile(rf"(?<!\w){re.escape(only).replace(re.escape('*'), '.*')}(?![\w+-])")
-        chosen = {label: row for label, row in found.rows.items() if wanted.search(label)}
-        if not chosen:
-            raise BadInput(f"no row of {name} has '{only}' in its label; the rows: {'; '.join(found.rows)}")
-        found = found._replace(rows=chosen)
+    if only:
+        chosen: set[str] = set()
+        for words in only:
+            # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
+            wanted = re.compile(rf"(?<!\w){re.escape(words).replace(re.escape('*'), '.*')}(?![\w+-])")
+            if not (having := set(filter(wanted.search, found.rows))):
+                raise BadInput(f"no row of {name} has '{words}' in its label; the rows: {'; '.join(found.rows)}")
+            chosen |= having
+        found = found._replace(rows={label: row for label, row in found.rows.items() if label in chosen})
     known = set().union(*(settable(row[0].method) for row in found.rows.values()))
     for key in given:
         if key not in known:
