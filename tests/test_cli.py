@@ -367,6 +367,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run", "method"),
         ("run eer", "did you mean 'er'"),
         ("methods der+", "did you mean 'der++'"),
+        ("run er --memory", "option '--memory' requires an argument"),
         ("run er --memmory 3", "--memory"),
         ("run er --stream digit", "did you mean 'digits'"),
         ("run er --stream zzz", "known: cifar10"),

@@ -741,7 +741,12 @@ def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
 
 def test_check_knows_digits_folders_and_files_of_ones_own(tmp_path):
     assert [row.state for row in sources.check("digits")] == ["ok"]
-    assert [row.state for row in sources.check(f"folder:{tmp_path}")] == ["present"]
+    write_folders(tmp_path / "mine")
+    (told,) = sources.check(f"folder:{tmp_path}/mine")
+    assert (told.state, told.detail) == ("ok", "4 + 4 images of 2 classes")
+    (tmp_path / "bad.npz").write_text("hello")
+    with refused("bad.npz"):
+        sources.check(f"npz:{tmp_path}/bad.npz")
     assert [row.state for row in sources.check(f"npz:{tmp_path}/a.npz")] == ["missing"]
     write_tiny(tmp_path / "tinyimagenet/tiny-imagenet-200")
     assert {row.state for row in sources.check("tinyimagenet", tmp_path)} == {"present"}

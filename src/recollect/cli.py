@@ -40,10 +40,8 @@ class Group(typer.core.TyperGroup):
         except typer.BadParameter.__base__ as error:  # every usage error
             message = error.format_message().strip(" .?\n").replace(". Did", ", did")
             if message:  # it is empty where the help was printed
-                print(
-                    f"recollect: {message[0].lower()}{message[1:]}; see {error.ctx.command_path} --help",
-                    file=sys.stderr,
-                )
+                command = error.ctx.command_path if error.ctx else "recollect"  # none: an option without its value
+                print(f"recollect: {message[0].lower()}{message[1:]}; see {command} --help", file=sys.stderr)
             sys.exit(error.exit_code)
 
 

@@ -75,10 +75,13 @@ class Slots:
             home[name] = tensors[position]
 
     def regain(self, tensors: list[Tensor]) -> None:
-        """Copy into these tensors what was put in their places."""
+        """Copy into these tensors what was put in their places, and put them there again."""
         for home, name, position in self.homes:
-            if home[name].data_ptr() != tensors[position].data_ptr():
-                tensors[position].copy_(home[name])
+            own, there = tensors[position], home[name]
+            if there is not own:
+                if there.data_ptr() != own.data_ptr():
+                    own.copy_(there.detach())
+                home[name] = own
 
 
 def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
@@ -110,6 +113,8 @@ class MainNet:
         self.module = module.to(device, dtype)
         modules = list(module.modules())
         self._layers = [m._parameters for m in modules]
+        # What its owner has in evaluation mode, in a network that is not, stays so: a backbone that is not to change.
+        self._still = [m for m in modules if not m.training] if module.training else []
         ranks.follow(*module.parameters(), *module.buffers())
         if ranks.several():
             check_norms(modules)
@@ -117,7 +122,8 @@ class MainNet:
         # A network whose answer to a row depends, but for Norm layers, on that row alone says so: batches may share a pass.
         rowwise = getattr(module, "rowwise", False)
         together = forward == "joint" or rowwise and not self._norms
-        self.forward = self._joint if together else self._grouped if rowwise and fuse else self._separate
+        grouped = rowwise and fuse and all(norm not in self._still for norm in self._norms)
+        self.forward = self._joint if together else self._grouped if grouped else self._separate
         for norm in self._norms:
             norm.fuse = fuse and device.type == "cuda" and not ranks.several()
         trainable = [
@@ -126,15 +132,18 @@ class MainNet:
             for name, p in m._parameters.items()
             if p is not None and p.requires_grad
         ]
-        if not trainable:
-            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
         if low:  # matrices first: they are rounded together
             trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
+        if not trainable:
+            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        self._frozen = [p for p in module.parameters() if not p.requires_grad]
+        self._resting = list(dict.fromkeys(home[name] for home, name in trainable))
         self._parameters = Slots(trainable, device, dtype, channels_last=device.type == "cuda")
         whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
         self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
-        self._resting = [nn.Parameter(view) for view in self._parameters.views(self.theta.detach())]
+        for parameter, view in zip(self._resting, self._parameters.views(self.theta.detach())):
+            parameter.data = view
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
         kinds: dict[tuple, list] = {}  # the Norm layers' statistics and counters lie apart: they move together
@@ -142,7 +151,7 @@ class MainNet:
         for home, name in buffers:
             kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
         slots = {kind: Slots(places, device, kind[1]) for kind, places in kinds.items()}
-        self._buffers = list(slots.values())
+        self._buffers = [(of, of.views(of.vector)) for of in slots.values()]
         self._moving = [slots[kind].vector for kind in slots if kind[0]]  # [statistics, counters]
         self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
         self._bind_buffers(live=True)
@@ -155,6 +164,11 @@ class MainNet:
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
         return self.forward
+
+    def train(self) -> None:
+        self.module.train()
+        for module in self._still:
+            module.training = False
 
     def _rounded(self, theta: Tensor) -> list[Tensor]:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
@@ -172,16 +186,17 @@ class MainNet:
         return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the network's last linear layer reads, [B, d]."""
-        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
-        if not linear:
-            raise BadInput("the network has no linear layer, whose input would be its features")
+        """What the last linear layer it uses reads, [B, d]."""
         read: list[Tensor] = []
-        hook = linear[-1].register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0]))
+        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
+        hooks = [m.register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0])) for m in linear]
         try:
             self.at(self.theta)(x)
         finally:
-            hook.remove()
+            for hook in hooks:
+                hook.remove()
+        if not read:
+            raise BadInput("the network uses no linear layer, whose input would be its features")
         return read[-1].to(self.theta.dtype)
 
     def rest(self) -> nn.Module:
@@ -204,15 +219,13 @@ class MainNet:
         self._parameters.regain(views)
         for parameter, view in zip(self._resting, views):
             parameter.data = view
-        for slots in self._buffers:
-            slots.regain(slots.views(slots.vector))
-        self._bind_buffers(live=True)
+        self._regain_buffers()
         self.rest()
 
     @property
-    def frozen(self) -> bool:
-        """Has its owner frozen a parameter that was trainable?"""
-        return not all(parameter.requires_grad for parameter in self._resting)
+    def refrozen(self) -> bool:
+        """Has its owner frozen a parameter that was trainable, or the other way round?"""
+        return not all(p.requires_grad for p in self._resting) or any(p.requires_grad for p in self._frozen)
 
     def __deepcopy__(self, memo: dict) -> MainNet:
         """Another network, the same so far. Copied parameters have memory of their own: they are to share θ's again."""
@@ -225,7 +238,11 @@ class MainNet:
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""
-        return {name: tensor.detach() for name, tensor in self.rest().state_dict().items()}
+        state = self.rest().state_dict()
+        for name, value in state.items():
+            if not isinstance(value, Tensor):
+                raise BadInput(f"the network's {name} is a {type(value).__name__}; a state holds tensors only")
+        return {name: tensor.detach() for name, tensor in state.items()}
 
     def _bind(self, tensors: list[Tensor]) -> None:
         self._parameters.bind(tensors)
@@ -233,9 +250,13 @@ class MainNet:
             m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
 
     def _bind_buffers(self, live: bool) -> None:
-        for slots in self._buffers:
-            slots.bind(slots.views(slots.vector if live else slots.vector.clone()))
+        for slots, own in self._buffers:
+            slots.bind(own if live else slots.views(slots.vector.clone()))
         self._live = live
+
+    def _regain_buffers(self) -> None:
+        for slots, own in self._buffers:
+            slots.regain(own)
 
     def _separate(self, *batches: Tensor) -> list[Tensor]:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
@@ -274,7 +295,10 @@ class MainNet:
             return self._answer(torch.cat(batches)).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
-        if not isinstance(answer := self.module(x), Tensor):
+        answer = self.module(x)
+        if self._live:  # a network may assign a buffer anew
+            self._regain_buffers()
+        if not isinstance(answer, Tensor):
             raise BadInput(
                 f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
             )

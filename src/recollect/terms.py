@@ -108,10 +108,6 @@ class Weighting(Stateful):
         """What to write down at the end of a task, given the tasks before it."""
         return {}
 
-    def state(self) -> dict[str, Tensor]:
-        """What it has learned, by name."""
-        return {}
-
 
 class Fixed(Weighting):
     """The same weight for every row of a term: the λ and γ of Eq. 1 and 2; all 1 unless given."""

@@ -64,9 +64,11 @@ class Method(Stateful):
     def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *replay = seen_by(net, new, *replay)
-        terms = self.learn(new) + self.rehearse(*replay)
+        terms = [*self.learn(new), *self.rehearse(*replay)]
+        own, names = type(self).__name__, ", ".join(self.names)
+        if not all(isinstance(term, Term) and term.loss.shape == new.y.shape for term in terms):
+            raise BadInput(f"{own}: learn and rehearse must each give a list of Term(loss, batch), a loss a row")
         if len(terms) != len(self.names):
-            own, names = type(self).__name__, ", ".join(self.names)
             raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
         return Terms(terms)
 

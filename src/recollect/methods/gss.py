@@ -44,7 +44,7 @@ def gradients(net, batch: Batch) -> Tensor:
     loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
     net.module.eval()
     each = net.per_sample(loss, batch.x, batch.y)
-    net.module.train()
+    net.train()
     return each
 
 

@@ -3,7 +3,7 @@
 Trains on the new samples and the memory together; the loss of a sample is the mean over the classes met of the binary
 cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it was before this task,
 and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each class, by herding, those of
-earlier classes being the first they had. Prediction: the class whose mean feature is nearest, every feature and mean
+earlier classes being the first they had; a class that comes back is herded anew, from new and remembered samples. Prediction: the class whose mean feature is nearest, every feature and mean
 scaled to length 1.
 
 Departs: the mean over the classes, not their sum. Herding and means do not look at mirrored images.
@@ -53,7 +53,7 @@ class ICaRL(Taught):
         chosen = []
         for c in self.seen.tolist():
             if c in task.classes:
-                x = images[labels == c]
+                x = torch.cat([images[labels == c], old_x[old_y == c]])
                 x = x[herd(F.normalize(learner.features(x), dim=1), share)]
             else:
                 x = old_x[old_y == c][:share]

@@ -47,5 +47,5 @@ def fisher(learner, task) -> Tensor:
     total = torch.zeros_like(learner.net.theta)
     for images, labels in zip(x.split(CHUNK), y.split(CHUNK)):
         total += learner.net.per_sample(loss, learner.pixels(images), labels).square().sum(dim=0)
-    learner.net.module.train()
+    learner.net.train()
     return total / len(x)

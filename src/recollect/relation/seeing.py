@@ -59,7 +59,7 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -
             "similarity": _similarity(learner, new),
         }
     finally:
-        learner.net.module.train()
+        learner.net.train()
         learner.net.rest()
 
 

@@ -19,7 +19,7 @@ from recollect.mainnet import MainNet
 from recollect.plan import reservoir
 from recollect.relation import seeing
 from recollect.relation.adam import Adam
-from recollect.relation.bilevel import HYPERGRADIENTS
+from recollect.relation.bilevel import HYPERGRADIENTS, slope
 from recollect.relation.net import RelationReplayNet
 from recollect.seeding import seeded
 from recollect.state import joined, part
@@ -166,6 +166,7 @@ class Relation(Relational):
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
+        self.tried = False
         if ranks.several() and self.hypergradient != "forward":
             raise BadInput(
                 f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
@@ -187,6 +188,8 @@ class Relation(Relational):
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
+        if not self.tried:
+            self._try(method, step)
         due, in_use = self.due(step.number), self.phase == "relation"
         if due and self.order == "fresh":
             self._learn_first(method, step)
@@ -204,9 +207,19 @@ class Relation(Relational):
 
     def after(self, method, step, terms: Terms, direction: Tensor) -> None:
         if self.in_hand:
-            weights, aside = self.in_hand
+            (weights, aside), self.in_hand = self.in_hand, None
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
             self._learn(method, step, terms, weights, step.replay, step.extra, stepped)
+
+    def _try(self, method, step) -> None:
+        """A network that forward mode cannot do is refused in the first step, and not when the first task is learned."""
+        self.tried, x = True, step.new.x
+        losses = lambda theta: method.terms(step.net.at(theta, virtual=True), step.new, step.replay).losses
+        if self.hypergradient == "forward":
+            with torch.random.fork_rng(
+                [x.device] if x.is_cuda else []
+            ):  # dropout's next mask is the one it would have been
+                slope(losses, step.net.theta, torch.zeros_like(step.net.theta))
 
     def _learn_first(self, method, step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from recollect.errors import BadInput
+
 
 @dataclass(frozen=True)
 class Pixels:
@@ -22,10 +24,21 @@ class Pixels:
     device: torch.device | str = "cpu"
 
     def __post_init__(self):
+        lengths = {len(values) if hasattr(values, "__len__") else 0 for values in (self.mean, self.std)} - {1}
+        if len(lengths) > 1 or 0 in lengths or not all(s > 0 for s in self.std) or not self.top > 0 or self.pad < 0:
+            raise BadInput(
+                f"Pixels(mean={self.mean}, std={self.std}, pad={self.pad}, top={self.top}): mean and std are tuples, "
+                "a number a channel; std and top must be greater than 0, pad from 0 up"
+            )
         column = lambda values: torch.tensor(values, dtype=torch.float64).view(-1, 1, 1)
         mean, std = column(self.mean), column(self.std)
         object.__setattr__(self, "scale", (1 / (self.top * std)).to(self.device, self.dtype))
         object.__setattr__(self, "shift", (-mean / std).to(self.device, self.dtype))
+
+    @property
+    def channels(self) -> int:
+        """Of the images it is for; 1: of any."""
+        return len(self.shift)
 
     def to(self, device, dtype: torch.dtype) -> Pixels:
         return replace(self, device=device, dtype=dtype)

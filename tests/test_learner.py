@@ -1,0 +1,307 @@
+"""A learner with a network and images of one's own: what the owner did to them counts, and what cannot be is said before any work."""
+
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from conftest import learner_of, toy
+from torch import nn
+
+import recollect
+from recollect import DERpp, Fixed, Learner, Pixels, Relation, Task, Weighting
+
+
+def refused(words: str):
+    return pytest.raises(recollect.BadInput, match=re.escape(words))
+
+
+def linear(classes: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+
+def bright(count: int = 12) -> Task:
+    """Float images, 0 to 255, of classes 0 and 1."""
+    x, y = torch.rand(count, 1, 8, 8) * 255, torch.arange(count) % 2
+    return Task((x, y), (x, y), (0, 1))
+
+
+# What the owner has done to the network -----------------------------------------------------------------------------
+class Counting(nn.Module):
+    """A buffer assigned anew in every pass, and not written to."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(64, 4)
+        self.register_buffer("seen", torch.zeros(()))
+
+    def forward(self, x):
+        if self.training:
+            self.seen = self.seen + 1
+        return self.out(x.flatten(1))
+
+
+@pytest.mark.parametrize("name", ["er", "rer", "der+++vanilla"])
+def test_a_buffer_that_is_assigned_counts_the_real_passes_and_no_virtual_ones(name):
+    stream, network, told = toy(), Counting(), []
+    learner = learner_of(name, stream, network=network)
+    for task in stream:
+        learner.update(task)
+        told.append(int(network.seen))
+    extra = 2 if name == "der+++vanilla" else 0  # its outer loss is a real pass, of a batch a draw, from task 2 on
+    passes, steps = 1 + learner.method.draws, 6
+    assert told == [steps * passes, steps * (2 * passes + extra)]
+
+
+def test_layers_in_evaluation_mode_stay_so_in_a_network_that_is_not():
+    backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten()).requires_grad_(False)
+    network, stream = nn.Sequential(backbone.eval(), nn.Linear(144, 4)), toy()
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    learner = learner_of("rer", stream, network=network)
+    for task in stream:
+        learner.update(task)
+    assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
+    whole = nn.Sequential(nn.BatchNorm2d(1), linear()).eval()  # as a network just loaded often is
+    learner_of("er", stream, network=whole).update(stream.tasks[0])
+    assert whole[0].num_batches_tracked > 0
+
+
+def test_the_networks_parameters_are_the_owners_objects():
+    network, stream = linear(), toy()
+    held = list(network.parameters())
+    learner = learner_of("rer", stream, network=network)
+    for task in stream:
+        learner.update(task)
+    assert all(one is other for one, other in zip(held, network.parameters()))
+    assert torch.equal(held[0].flatten(), learner.net.theta[: held[0].numel()])
+
+
+def test_what_is_trainable_is_settled_when_the_learner_is_made():
+    network, stream = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.Linear(8, 4)), toy()
+    network[1].requires_grad_(False)
+    learner = learner_of("er", stream, network=network)
+    learner.update(stream.tasks[0])
+    network[1].requires_grad_(True)
+    with refused("frozen or unfrozen"):
+        learner.update(stream.tasks[1])
+
+
+def test_features_are_what_the_last_linear_layer_in_use_reads():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head, self.body = nn.Linear(5, 4), nn.Linear(64, 5)
+
+        def forward(self, x):
+            return self.head(self.body(x.flatten(1)))
+
+    stream = toy()
+    learner = learner_of("icarl", stream, network=Odd())
+    assert learner.features(stream.tasks[0].test[0]).shape[1] == 5
+    with refused("uses no linear layer"):
+        learner_of("icarl", stream, network=nn.Sequential(nn.Conv2d(1, 4, 8), nn.Flatten())).update(stream.tasks[0])
+
+
+def test_a_network_that_forward_mode_cannot_do_is_refused_in_the_first_step():
+    class Recurrent(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn, self.out = nn.LSTM(8, 6, batch_first=True), nn.Linear(6, 4)
+
+        def forward(self, x):
+            return self.out(self.rnn(x[:, 0])[0][:, -1])
+
+    stream = toy()
+    with refused("set hypergradient=double-backward"):
+        next(learner_of("rer", stream, network=Recurrent()).updating(stream.tasks[0]))
+    learner = learner_of("rer", stream, network=Recurrent(), options={"hypergradient": "double-backward"})
+    for task in stream:
+        learner.update(task)
+
+
+# State ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (lambda stream: learner_of("er", stream, memory=9), "a memory of 9, and the learner one of 8"),
+        (lambda stream: learner_of("der++", stream), "another"),
+        (lambda stream: learner_of("rer", stream), "another weighting"),
+        (lambda stream: learner_of("er", stream, network=linear()), "another network"),
+        (lambda stream: None, "not a learner's state"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(other, words):
+    stream = toy()
+    learner = learner_of("er", stream)
+    learner.update(stream.tasks[0])
+    before, held = learner.state(), learner.memory
+    if other := other(stream):
+        other.update(stream.tasks[0])
+    with refused(words):
+        learner.restore(other.state() if other else {})
+    assert learner.memory is held and all(torch.equal(before[key], tensor) for key, tensor in learner.state().items())
+
+
+def test_der_refuses_the_state_of_er():
+    stream = toy()
+    one = Learner(recollect.ER(Fixed()), linear(), classes=4, pixels=stream.pixels)
+    one.update(stream.tasks[0])
+    with refused("another"):
+        Learner(DERpp(Fixed()), linear(), classes=4, pixels=stream.pixels).restore(one.state())
+
+
+def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
+    class Slow(Weighting):
+        def begin(self, method, net, seed):
+            self.mean = torch.zeros(len(method.names))
+
+        def loss(self, method, step, terms):
+            self.mean = 0.9 * self.mean + 0.1 * terms.losses.detach().mean(dim=0)
+            return (terms.losses / (1 + self.mean)).sum(dim=1).mean()
+
+    stream = toy()
+    torch.manual_seed(0)
+    network = linear()
+    make = lambda: Learner(recollect.ER(Slow()), linear(), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    whole, again = make(), make()
+    whole.net.rest().load_state_dict(network.state_dict())
+    whole.update(stream.tasks[0])
+    again.restore(whole.state())
+    for learner in (whole, again):
+        learner.update(stream.tasks[1])
+    assert torch.equal(whole.net.theta, again.net.theta) and whole.method.weighting.mean.any()
+
+
+def test_a_network_that_keeps_more_than_tensors_is_refused_by_state():
+    class Talking(nn.Linear):
+        def get_extra_state(self):
+            return {"words": 1}
+
+    stream = toy()
+    with refused("a state holds tensors only"):
+        learner_of("er", stream, network=nn.Sequential(nn.Flatten(), Talking(64, 4))).state()
+
+
+def test_icarl_keeps_the_samples_of_a_class_that_comes_back():
+    stream = toy(each=20)
+    learner = learner_of("icarl", stream, memory=20)
+    learner.update(stream.tasks[0])
+    x, y = stream.tasks[0].train
+    one = (y == 0).nonzero()[:1, 0]
+    learner.update(Task((x[one], y[one]), (x[one], y[one]), (0,)))
+    assert torch.bincount(learner.memory.held()[1]).tolist() == [10, 10]
+    learner.update(replace(stream.tasks[1], classes=(0, 1, 2, 3)))  # names old classes, and brings none of them
+    assert torch.bincount(learner.memory.held()[1]).tolist() == [5, 5, 5, 5]
+
+
+# Images and labels ---------------------------------------------------------------------------------------------------
+def test_dark_images_are_images_too():
+    task, learner = bright(), Learner(recollect.ER(), linear(), classes=4, pixels=Pixels())
+    task.train[0][0] = 0
+    learner.update(task)
+    assert len(learner.predict(torch.zeros(2, 1, 8, 8))) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: ((x / 255, y), (0, 1)), "would be divided by 255"),
+        (lambda x, y: ((x.index_fill(0, torch.tensor(3), torch.nan), y), (0, 1)), "not a finite number"),
+        (lambda x, y: ((x.long(), y), (0, 1)), "they must be uint8, or floats"),
+        (lambda x, y: ((x > 9, y), (0, 1)), "they must be uint8, or floats"),
+        (lambda x, y: (x, (0, 1)), "a pair (images, labels), not a Tensor"),
+        (lambda x, y: ((x, y, y), (0, 1)), "a pair (images, labels), not a tuple"),
+        (lambda x, y: ((x, y), (0.0, 1.0)), "a list of whole numbers"),
+        (lambda x, y: ((x, y), ("a", 1)), "a list of whole numbers"),
+        (lambda x, y: ((x, y[:1]), (0, 1)), "there must be one an image"),
+        (lambda x, y: ((x, y + 2), (0, 1)), "not among the task's classes"),
+    ],
+)
+def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, words):
+    learner = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels())
+    before = learner.net.theta.clone()
+    train, classes = change(*bright().train)
+    with refused(words):
+        learner.update(Task(train, train, classes))
+    assert torch.equal(learner.net.theta, before) and learner.tasks == 0
+
+
+def test_evaluate_looks_at_the_test_half_too():
+    learner, task = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels()), bright()
+    x, y = task.test
+    for test, words in (
+        ((x, y[:1]), "there must be one an image"),
+        ((x, y + 2), "not among the task's classes"),
+        ((x[:0], y[:0]), "at least one"),
+        (None, "a pair (images, labels)"),
+    ):
+        with refused(words):
+            learner.evaluate([replace(task, test=test)])
+    for wrong in (task, []):
+        with refused("a stream, or a list"):
+            learner.evaluate(wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(mean=0.5), dict(std=(0.0,)), dict(top=0), dict(pad=-1), dict(mean=(0.5,) * 2, std=(1.0,) * 3)]
+)
+def test_pixels_that_make_no_image_are_refused(wrong):
+    with refused("mean and std are tuples"):
+        Pixels(**wrong)
+
+
+def test_as_many_channels_as_the_pixels_say():
+    learner = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
+    with refused("[N, 3, height, width]"):
+        learner.update(bright())
+
+
+@pytest.mark.parametrize(
+    "rehearse",
+    [
+        lambda self, memory: [recollect.Term(recollect.cross_entropy(memory).loss.mean(), memory)],
+        lambda self, memory: recollect.cross_entropy(memory),
+        lambda self, memory: [recollect.cross_entropy(memory).loss],
+    ],
+)
+def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehearse):
+    stream = toy()
+    method = type("Mine", (recollect.ER,), {"rehearse": rehearse})()
+    with refused("Mine: learn and rehearse must each give a list of Term(loss, batch)"):
+        Learner(method, linear(), classes=4, pixels=stream.pixels).update(stream.tasks[0])
+
+
+# How it is made ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (dict(memory=2.5), "memory 2.5 must be a whole number"),
+        (dict(epochs="3"), "epochs '3' must be a whole number"),
+        (dict(lr="0.1"), "lr '0.1' must be a number"),
+        (dict(seed=1.5), "seed 1.5 must be a whole number"),
+        (dict(classes=0), "classes 0 must be a number greater than 0"),
+        (dict(classes="4"), "classes '4' must be a whole number"),
+        (dict(device="gpu"), "unknown device 'gpu'"),
+        (dict(pixels=255), "pixels must be a recollect.Pixels"),
+        (dict(method=recollect.ER(Relation)), "the weighting must be an object"),
+        (dict(method=recollect.ER((1, 2))), "the weighting must be an object"),
+    ],
+)
+def test_a_learner_that_cannot_be_made_says_why(wrong, words):
+    settings = dict(method=recollect.ER(), network=linear(), classes=4) | wrong
+    with refused(words):
+        Learner(settings.pop("method"), settings.pop("network"), **settings)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")
+def test_a_gpu_that_is_not_there_is_said_not_to_be():
+    with refused("torch sees no GPU"):
+        Learner(recollect.ER(), linear(), classes=4, device="cuda")
+
+
+def test_a_method_that_was_refused_can_be_put_right_and_used():
+    method = recollect.ER(Fixed((1,)))
+    with refused("ER has 2 loss terms"):
+        Learner(method, linear(), classes=4)
+    method.weighting.weights = (1, 1)
+    Learner(method, linear(), classes=4)
