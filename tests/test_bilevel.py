@@ -1,5 +1,6 @@
 """The hypergradient is exact, and a relational step is Algorithm 1 as printed."""
 
+import dataclasses
 import copy
 
 import pytest
@@ -478,6 +479,12 @@ def test_a_run_in_bfloat16_can_be_reviewed():
         learner.update(task)
     review = learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1])
     assert 0 < review["validation"]["weights"]["new"] < 1 and review["similarity"]["new"] == [2, 3]
+    x, y = stream.tasks[1].test
+    only = dataclasses.replace(stream.tasks[1], test=(x[y == 3], y[y == 3]))
+    seen = learner.method.weighting.review(learner, stream.tasks[:1], only)["similarity"]
+    assert seen["new"] == [3] and {len(row) for row in seen["G"]} == {1}, (
+        "nothing is said of a class without test images"
+    )
 
 
 def test_balanced_refuses_a_memory_it_cannot_foresee():

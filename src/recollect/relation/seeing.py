@@ -107,5 +107,6 @@ def _similarity(learner, new) -> dict:
 
     held = memory.y[: len(memory)]
     met = [c for c in range(learner.classes) if bool((held == c).any())]
-    directions = torch.stack([of_new(c) for c in new.classes])
-    return {"classes": met, "new": list(new.classes), "G": [(directions @ of_memory(c)).tolist() for c in met]}
+    tested = [c for c in new.classes if bool((y == c).any())]
+    directions = torch.stack([of_new(c) for c in tested])
+    return {"classes": met, "new": tested, "G": [(directions @ of_memory(c)).tolist() for c in met]}

@@ -169,10 +169,13 @@ def load(
     renumber = np.full(len(images.names), -1)
     renumber[kept] = np.arange(len(kept))
     train, test = (_sorted(x, renumber[y]) for x, y in (images.train, images.test))
+    names = tuple(images.names[c] for c in kept)
     return Stream(
         name=name,
-        tasks=tuple(Task(_part(*train, run), _part(*test, run), tuple(run)) for run in dealt),
-        names=tuple(images.names[c] for c in kept),
+        tasks=tuple(
+            Task(_part("training", *train, run, names), _part("test", *test, run, names), tuple(run)) for run in dealt
+        ),
+        names=names,
         pixels=known.pixels if known else _own_pixels(images.train[0]),
     )
 
@@ -198,10 +201,10 @@ def _sorted(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(x[order]), torch.from_numpy(y[order].astype(np.int64))
 
 
-def _part(x: Tensor, y: Tensor, run: range) -> tuple[Tensor, Tensor]:
+def _part(half: str, x: Tensor, y: Tensor, run: range, names: Sequence[str]) -> tuple[Tensor, Tensor]:
     first, last = torch.searchsorted(y, torch.tensor([run.start, run.stop])).tolist()
     if first == last:
-        raise BadInput(f"there is no sample of the classes {run.start} to {run.stop - 1}; keep other classes")
+        raise BadInput(f"there is no {half} image of {' or '.join(names[c] for c in run)}; keep other classes")
     return x[first:last], y[first:last]
 
 
