@@ -259,7 +259,7 @@ def test_again_shows_what_came_out_when_another_run_failed():
 def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypatch):
     monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
     store_ = store.Store("runs")
-    experiment, seen = Experiment.of("er", memory=20, epochs=2), []
+    experiment = Experiment.of("er", memory=20, epochs=2)
     with contextlib.suppress(KeyboardInterrupt), store_.recording(experiment) as recording:
         run = recollect.runs.Run(experiment, recollect.runs.load(experiment), "cpu")
         for _ in run.steps(recording.line, save=recording.checkpoint):

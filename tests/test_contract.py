@@ -330,7 +330,7 @@ def test_imports_point_one_way():
         {"norm"},
         {"networks", "terms", "streams", "mainnet", "capture"},
         {"methods", "relation", "memory"},
-        {"engine"},
+        {"engine", "checks"},
         {"learner"},
         {"experiments"},
         {"store", "studies"},

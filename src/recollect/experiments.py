@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from fnmatch import fnmatchcase
 from typing import Any
 
-from recollect import streams
+from recollect import checks, streams
 from recollect.errors import BadInput, unknown
-from recollect.learner import check_numbers
 from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
@@ -189,7 +188,7 @@ class Experiment:
             raise BadInput(
                 f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)"
             )
-        check_numbers(**{key: settings[key] for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "seed")})
+        checks.numbers(**{key: settings[key] for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "seed")})
         check_forward(settings["forward"])
         if settings["precision"] not in PRECISIONS:
             raise unknown("precision", settings["precision"], PRECISIONS)
