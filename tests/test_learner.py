@@ -53,15 +53,19 @@ def test_a_buffer_that_is_assigned_counts_the_real_passes_and_no_virtual_ones(na
     assert told == [steps * passes, steps * (2 * passes + extra)]
 
 
-def test_layers_in_evaluation_mode_stay_so_in_a_network_that_is_not():
+@pytest.mark.parametrize("loaded", [False, True])  # a network just loaded is often in evaluation mode as a whole
+def test_layers_in_evaluation_mode_stay_so_if_frozen_or_in_a_network_that_is_not(loaded):
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten()).requires_grad_(False)
-    network, stream = nn.Sequential(backbone.eval(), nn.Linear(144, 4)), toy()
+    network, stream = nn.Sequential(backbone.eval(), nn.Linear(144, 4)).train(), toy()
+    backbone.eval()
+    if loaded:
+        network.eval()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
     learner = learner_of("rer", stream, network=network)
     for task in stream:
         learner.update(task)
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
-    whole = nn.Sequential(nn.BatchNorm2d(1), linear()).eval()  # as a network just loaded often is
+    whole = nn.Sequential(nn.BatchNorm2d(1), linear()).eval()
     learner_of("er", stream, network=whole).update(stream.tasks[0])
     assert whole[0].num_batches_tracked > 0
 

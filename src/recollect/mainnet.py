@@ -113,8 +113,10 @@ class MainNet:
         self.module = module.to(device, dtype)
         modules = list(module.modules())
         self._layers = [m._parameters for m in modules]
-        # What its owner has in evaluation mode, in a network that is not, stays so: a backbone that is not to change.
-        self._still = [m for m in modules if not m.training] if module.training else []
+        # What its owner has in evaluation mode stays so if it is frozen, or the network itself is not: a backbone, say.
+        fixed = lambda m: any(True for _ in m.parameters()) and not any(p.requires_grad for p in m.parameters())
+        still = [m for m in modules if not m.training and (module.training or fixed(m))]
+        self._still = [m for top in still for m in top.modules() if not m.training]
         ranks.follow(*module.parameters(), *module.buffers())
         if ranks.several():
             check_norms(modules)
