@@ -203,7 +203,7 @@ def reproduction_learned() -> str:
     """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
     rows = []
     for name, runs, row in as_published():
-        if len(runs) > 1:
+        if len(runs) > 1 and row["class_il"]["bwt"]:
             theirs = row["class_il"]["acc"].mean - 0.8 * row["class_il"]["bwt"].mean
             ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
             apart = f"{fmean(ours) - theirs:+.2f}"
@@ -216,7 +216,8 @@ def reproduction_runs() -> str:
     rows = []
     for run in every_run():
         e, p = run["experiment"], run["provenance"]
-        figures = [f"{run[setting][metric]:.2f}" for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
+        numbers = [run[setting][metric] for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
+        figures = ["–" if number is None else f"{number:.2f}" for number in numbers]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
         rows.append([*named(run), str(e["seed"]), *figures, *where])
     header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
@@ -272,6 +273,8 @@ def weights_moved() -> str:
     logit = lambda weight: log(max(weight, 1e-5) / max(1 - weight, 1e-5))
     seen: dict[str, list[tuple[float, float]]] = {}
     for run, curve in curves():
+        if named(run)[-1] != "printed":
+            continue
         for task in range(1, 5):
             for before, now, after in zip(*(related(curve, task)[start:] for start in range(3))):
                 way = hypot(*(logit(of[after]) - logit(of[before]) for of in curve["weights"].values()))
@@ -299,8 +302,8 @@ def gains_by_weight() -> str:
         if e["method"] == "rer" and (e["memory"], e["seed"]) in baseline:
             new = fmean(curve["weights"]["new"][i] for i in related(curve, 4))
             gain = run["class_il"]["acc"] - baseline[e["memory"], e["seed"]]
-            rows.append([f"{new:.4f}", *named(run)[1:3], str(e["seed"]), f"{gain:+.2f}"])
-    return markdown(["new samples' weight in task 5", "memory", "preset", "seed", "gain on ER"], sorted(rows))
+            rows.append([f"{new:.4f}", *named(run)[1:], str(e["seed"]), f"{gain:+.2f}"])
+    return markdown(["new samples' weight in task 5", "memory", "preset", "order", "seed", "gain on ER"], sorted(rows))
 
 
 def step_cost() -> str:

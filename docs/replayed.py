@@ -13,7 +13,7 @@ from multiprocessing import get_context
 import torch
 
 from recollect import ER, DERpp, Weighting, metrics, run
-from recollect.studies import FAMILIES, OWN, PHASE
+from recollect.studies import FAMILIES, OWN
 from recollect.terms import weighed
 
 METHODS = {"er": ER, "der++": DERpp}
@@ -52,7 +52,7 @@ def replayed(base: str, settings: dict, schedule: dict) -> dict:
 
 
 def main(stream: str, seeds: int) -> None:
-    memories, epochs, _ = PHASE[stream]
+    memories, epochs = {"digits": ((20, 50), 10), "fashion-mnist": ((50, 200, 1000), 5)}[stream]
     documents = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for memory in memories:

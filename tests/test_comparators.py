@@ -220,6 +220,7 @@ def test_gss_scores_a_sample_by_its_nearest_gradient(seed):
     cosine = lambda a, b: float(a @ b / (a.norm() * b.norm()))
     by_hand = [max(cosine(gradient(i), gradient(j)) for j in range(4, 9)) for i in range(4)]
     batch = lambda rows: Batch(learner.pixels(x[rows]), y[rows])
+    network.train()
     scores = gss.similarity(gss.gradients(learner.net, batch(range(4))), gss.gradients(learner.net, batch(range(4, 9))))
     assert scores.tolist() == pytest.approx(by_hand, abs=1e-10) and learner.net.module.training
 

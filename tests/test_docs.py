@@ -1,10 +1,13 @@
 """What the pages say is what the records and the code say."""
 
+import importlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from recollect.experiments import Experiment
 
@@ -58,6 +61,12 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     for path in reproduce.RECORDS.iterdir():
         path.unlink()
     assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
+
+
+@pytest.mark.parametrize("script", [path.stem for path in (ROOT / "docs").glob("*.py")])
+def test_every_script_of_the_docs_can_be_started(script, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    importlib.import_module(script)
 
 
 def test_the_readmes_python_runs():

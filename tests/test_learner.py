@@ -1,5 +1,6 @@
 """A learner with a network and images of one's own: what the owner did to them counts, and what cannot be is said before any work."""
 
+import copy
 import re
 from dataclasses import replace
 
@@ -9,7 +10,8 @@ from conftest import learner_of, toy
 from torch import nn
 
 import recollect
-from recollect import DERpp, Fixed, Learner, Pixels, Relation, Task, Weighting
+from recollect.networks import CNN
+from recollect import Fixed, Learner, Pixels, Relation, Task, Weighting
 
 
 def refused(words: str):
@@ -36,35 +38,51 @@ class Counting(nn.Module):
         self.register_buffer("seen", torch.zeros(()))
 
     def forward(self, x):
+        answer = self.out(x.flatten(1)) * (1 + self.seen * 1e-3)  # read by the graph, and then assigned
         if self.training:
             self.seen = self.seen + 1
-        return self.out(x.flatten(1))
+        return answer
 
 
-@pytest.mark.parametrize("name", ["er", "rer", "der+++vanilla"])
+def test_a_buffer_keeps_its_shape():
+    class Growing(Counting):
+        def forward(self, x):
+            self.seen = torch.zeros(3)
+            return self.out(x.flatten(1))
+
+    stream = toy()
+    with refused("seen was of shape [] and is of shape [3] now"):
+        learner_of("er", stream, network=Growing()).update(stream.tasks[0])
+
+
+@pytest.mark.parametrize("name", ["er", "rer", "der+++vanilla", "agem", "si"])
 def test_a_buffer_that_is_assigned_counts_the_real_passes_and_no_virtual_ones(name):
     stream, network, told = toy(), Counting(), []
     learner = learner_of(name, stream, network=network)
     for task in stream:
         learner.update(task)
         told.append(int(network.seen))
-    extra = 2 if name == "der+++vanilla" else 0  # its outer loss is a real pass, of a batch a draw, from task 2 on
+    # From task 2 on vanilla's outer loss is a real pass, a batch a draw, and A-GEM's constraint another.
+    extra = {"der+++vanilla": 2, "agem": 1}.get(name, 0)
     passes, steps = 1 + learner.method.draws, 6
     assert told == [steps * passes, steps * (2 * passes + extra)]
 
 
+@pytest.mark.parametrize("name", ["rer", "oewc", "gss", "icarl"])
 @pytest.mark.parametrize("loaded", [False, True])  # a network just loaded is often in evaluation mode as a whole
-def test_layers_in_evaluation_mode_stay_so_if_frozen_or_in_a_network_that_is_not(loaded):
+def test_layers_in_evaluation_mode_stay_so_if_frozen_or_in_a_network_that_is_not(name, loaded):
     backbone = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten()).requires_grad_(False)
     network, stream = nn.Sequential(backbone.eval(), nn.Linear(144, 4)).train(), toy()
     backbone.eval()
     if loaded:
         network.eval()
     before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
-    learner = learner_of("rer", stream, network=network)
+    learner = learner_of(name, stream, network=network)
     for task in stream:
         learner.update(task)
+        learner.evaluate(stream)
     assert all(torch.equal(before[name], tensor) for name, tensor in backbone.state_dict().items())
+    assert network.training and not any(module.training for module in backbone.modules())
     whole = nn.Sequential(nn.BatchNorm2d(1), linear()).eval()
     learner_of("er", stream, network=whole).update(stream.tasks[0])
     assert whole[0].num_batches_tracked > 0
@@ -123,13 +141,39 @@ def test_a_network_that_forward_mode_cannot_do_is_refused_in_the_first_step():
         learner.update(task)
 
 
+def test_trying_the_network_out_leaves_dropout_the_masks_it_would_have_had():
+    stream, ends = toy(), []
+    for tried in (False, True):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.Linear(32, 4))
+        learner = learner_of("rer", stream, network=network)
+        learner.method.weighting.tried = tried
+        learner.update(stream.tasks[0])
+        ends.append(learner.net.theta.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_batches_share_no_pass_where_a_norm_layer_is_to_stay_still():
+    stream, ends = toy(), []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        network = CNN(stream.shape, 4)
+        network.body[:4].requires_grad_(False).eval()
+        learner = learner_of("er", stream, network=network, compile=compiled)
+        for task in stream:
+            learner.update(task)
+        ends.append(learner.net.theta.detach().clone())
+        assert int(network.body[1].num_batches_tracked) == 0 < int(network.body[5].num_batches_tracked)
+    assert torch.equal(*ends)
+
+
 # State ----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("other", "words"),
     [
         (lambda stream: learner_of("er", stream, memory=9), "a memory of 9, and the learner one of 8"),
         (lambda stream: learner_of("der++", stream), "another"),
-        (lambda stream: learner_of("rer", stream), "another weighting"),
+        (lambda stream: learner_of("der", stream), "another method"),
         (lambda stream: learner_of("er", stream, network=linear()), "another network"),
         (lambda stream: None, "not a learner's state"),
     ],
@@ -146,12 +190,43 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(other, words):
     assert learner.memory is held and all(torch.equal(before[key], tensor) for key, tensor in learner.state().items())
 
 
-def test_der_refuses_the_state_of_er():
+def test_a_relation_refuses_the_state_of_fixed_weights_and_of_another_net():
     stream = toy()
-    one = Learner(recollect.ER(Fixed()), linear(), classes=4, pixels=stream.pixels)
-    one.update(stream.tasks[0])
-    with refused("another"):
-        Learner(DERpp(Fixed()), linear(), classes=4, pixels=stream.pixels).restore(one.state())
+    learner = learner_of("rer", stream)
+    for other in (learner_of("er", stream), learner_of("rer", stream, options={"hidden": 3})):
+        other.update(stream.tasks[0])
+        with refused("another weighting than Relation"):
+            learner.restore(other.state())
+
+
+@pytest.mark.parametrize("name", ["er", "er+consolidate", "rder"])
+def test_the_state_before_the_first_task_can_be_taken_back(name):
+    stream = toy()
+    learner = learner_of(name, stream)
+    before = learner.state()
+    for task in stream:
+        learner.update(task)
+    after = learner.state()
+    learner.restore(before)
+    for task in stream:
+        learner.update(task)
+    assert all(torch.equal(after[key], tensor) for key, tensor in learner.state().items())
+
+
+def test_weights_are_settings_and_not_in_the_state():
+    stream = toy()
+    one, other = (Learner(recollect.ER(Fixed(w)), linear(), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
+    other.restore(one.state())
+    assert other.method.weighting.row.tolist() == [1, 5]
+
+
+def test_what_its_owner_assigned_is_in_the_state_and_in_a_copy():
+    network, stream = linear(), toy()
+    learner = learner_of("er", stream, network=network)
+    network.load_state_dict({name: torch.zeros_like(t) for name, t in network.state_dict().items()}, assign=True)
+    assert not copy.deepcopy(learner).net.theta.any()
+    network[1].weight.data = torch.ones(4, 64)
+    assert learner.state()["network.1.weight"].all()
 
 
 def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
@@ -160,7 +235,7 @@ def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
             self.mean = torch.zeros(len(method.names))
 
         def loss(self, method, step, terms):
-            self.mean = 0.9 * self.mean + 0.1 * terms.losses.detach().mean(dim=0)
+            self.mean.lerp_(terms.losses.detach().mean(dim=0), 0.1)
             return (terms.losses / (1 + self.mean)).sum(dim=1).mean()
 
     stream = toy()

@@ -52,6 +52,7 @@ def test_the_fisher_of_a_batchnorm_network_takes_one_sample_at_a_time():
         z = network(learner.pixels(image[None]))
         g = torch.autograd.grad(nn.functional.cross_entropy(z, label[None]), list(network.parameters()))
         total = total + torch.cat([part.flatten() for part in g]).square() / 20
+    network.train()
     assert torch.allclose(fisher(learner, stream.tasks[0]), total, rtol=0, atol=1e-12)
     assert torch.allclose(learner.method.fisher, total, rtol=0, atol=1e-12) and learner.net.module.training
 

@@ -65,7 +65,7 @@ def images(learner, x: Tensor) -> None:
         raise BadInput(f"images are {x.dtype}; they must be uint8, or floats")
     if x.is_floating_point() and not learner.told_pixels:
         raise _divided(learner)
-    if x.is_floating_point() and not x.isfinite().all():
+    if x.is_floating_point() and len(x) and not all(map(torch.isfinite, x.aminmax())):
         raise BadInput("images have a value that is not a finite number")
     held = None if learner.memory is None else learner.memory.x
     if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
@@ -92,7 +92,7 @@ def samples(learner, half: str, task: Task) -> None:
         raise BadInput(
             f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; there must be one an image, and at least one"
         )
-    if y.dtype != torch.long:
+    if y.dtype != torch.long and half == "train":
         raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
     if strange := set(y.unique().tolist()) - set(classes):
         raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(classes)}")
@@ -131,11 +131,11 @@ def state(learner, state: Mapping[str, Tensor]) -> None:
     if not isinstance(state, Mapping) or "learner.progress" not in state:
         raise BadInput("this is not a learner's state; learner.state() gives one")
     shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
-    weighting, memory = learner.method.weighting, part(state, "memory")
+    memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
     if shapes(part(state, "network")) != shapes(learner.net.state()):
         raise BadInput("this state is of another network")
-    if not shapes(weighting.state()).items() <= shapes(part(state, "weighting")).items():
-        raise BadInput(f"this state is of another weighting than {type(weighting).__name__}")
+    if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
+        raise BadInput(f"this state is of another weighting than {type(learner.method.weighting).__name__}")
     if memory and len(memory["y"]) != learner.capacity + 1:
         raise BadInput(f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {learner.capacity}")
     if memory and ("recorded" in memory) != learner.method.records:

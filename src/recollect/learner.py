@@ -68,7 +68,7 @@ class Learner:
             raise BadInput(
                 f"a batch of {batch} cannot be dealt to {ranks.world()} ranks in equal parts; take a multiple of {ranks.world()}"
             )
-        self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, seed
+        self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, int(seed)
         self.device, self.capacity = checks.device(device), memory if method.remembers else 0
         self.net = MainNet(network, self.device, dtype, forward, precision, compile)
         self.capture = capture and method.captures and self.device.type == "cuda" and not ranks.several()
@@ -84,7 +84,8 @@ class Learner:
         for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN
             if vars(of).setdefault("learner", self) is not self:
                 raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
-        method.weighting.begin(method, self.net, seed)
+        method.weighting.begin(method, self.net, self.seed)
+        self.begun = {name: tensor.shape for name, tensor in method.weighting.state().items() if tensor.numel()}
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
         """Learn one more task. `report` gets a record of every epoch."""
@@ -225,8 +226,8 @@ class Learner:
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         checks.images(self, x)
         self.net.regain()
-        self.net.module.eval()
-        answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
+        with self.net.evaluating():
+            answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
         self.net.rest()
         return torch.cat(answers)
 

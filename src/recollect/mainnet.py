@@ -38,6 +38,9 @@ def check_norms(modules: Sequence[nn.Module]) -> None:
             )
 
 
+Taken = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its place
+
+
 class Slots:
     """The places in a module that hold some of its tensors, and their layout in one vector."""
 
@@ -74,14 +77,21 @@ class Slots:
         for home, name, position in self.homes:
             home[name] = tensors[position]
 
-    def regain(self, tensors: list[Tensor]) -> None:
-        """Copy into these tensors what was put in their places, and put them there again."""
-        for home, name, position in self.homes:
-            own, there = tensors[position], home[name]
-            if there is not own:
-                if there.data_ptr() != own.data_ptr():
-                    own.copy_(there.detach())
-                home[name] = own
+    def taken(self, tensors: list[Tensor]) -> list[Taken]:
+        """Which of these tensors' places hold something else."""
+        places = ((name, tensors[position], home[name]) for home, name, position in self.homes)
+        return [(name, own, there) for name, own, there in places if there is not own]
+
+
+@torch.no_grad()
+def regain(taken: list[Taken]) -> None:
+    """Copy into tensors what was put in their places."""
+    for name, own, there in taken:
+        if there is None or there.shape != own.shape:
+            became = "None" if there is None else f"of shape {list(there.shape)}"
+            raise BadInput(f"the network's {name} was of shape {list(own.shape)} and is {became} now; it must keep it")
+        if there.data_ptr() != own.data_ptr():
+            own.copy_(there.detach())
 
 
 def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
@@ -156,6 +166,7 @@ class MainNet:
         self._buffers = [(of, of.views(of.vector)) for of in slots.values()]
         self._moving = [slots[kind].vector for kind in slots if kind[0]]  # [statistics, counters]
         self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
+        self._assigned: list[Taken] = []
         self._bind_buffers(live=True)
         self.rest()
 
@@ -172,6 +183,17 @@ class MainNet:
         for module in self._still:
             module.training = False
 
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode; afterwards every layer is in the mode it was in."""
+        modes = [(module, module.training) for module in self.module.modules()]
+        self.module.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
     def _rounded(self, theta: Tensor) -> list[Tensor]:
         """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
         matrices, vectors = theta.split(self.matrices)
@@ -180,6 +202,8 @@ class MainNet:
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
         """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
         (gradient,) = ranks.mean(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
+        if not retain_graph:  # now that the graph is gone: it may have read a buffer that was then assigned anew
+            self._regain_buffers()
         return gradient
 
     def per_sample(self, loss: Callable, *batch: Tensor) -> Tensor:
@@ -207,6 +231,7 @@ class MainNet:
         self._resting_now = True
         if not self._live:
             self._bind_buffers(live=True)
+        self._regain_buffers()
         return self.module
 
     @torch.no_grad()
@@ -218,10 +243,9 @@ class MainNet:
         if len(now) != len(self._layers) or any(map(operator.is_not, now, self._layers)):
             raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
         views = self._parameters.views(self.theta.detach())
-        self._parameters.regain(views)
+        regain(self._parameters.taken(views))
         for parameter, view in zip(self._resting, views):
             parameter.data = view
-        self._regain_buffers()
         self.rest()
 
     @property
@@ -231,6 +255,7 @@ class MainNet:
 
     def __deepcopy__(self, memo: dict) -> MainNet:
         """Another network, the same so far. Copied parameters have memory of their own: they are to share θ's again."""
+        self.regain()
         self.rest()
         memo[id(self)] = other = object.__new__(type(self))
         vars(other).update(copy.deepcopy(vars(self), memo))
@@ -240,6 +265,7 @@ class MainNet:
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""
+        self.regain()
         state = self.rest().state_dict()
         for name, value in state.items():
             if not isinstance(value, Tensor):
@@ -253,12 +279,20 @@ class MainNet:
 
     def _bind_buffers(self, live: bool) -> None:
         for slots, own in self._buffers:
+            if not live and self._live:
+                self._assigned += slots.taken(own)
             slots.bind(own if live else slots.views(slots.vector.clone()))
         self._live = live
 
     def _regain_buffers(self) -> None:
-        for slots, own in self._buffers:
-            slots.regain(own)
+        """Buffers a network has assigned anew in a real pass, and not written to."""
+        if self._live:
+            for slots, own in self._buffers:
+                if taken := slots.taken(own):
+                    self._assigned += taken
+                    slots.bind(own)
+        assigned, self._assigned = self._assigned, []
+        regain(assigned)
 
     def _separate(self, *batches: Tensor) -> list[Tensor]:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
@@ -297,10 +331,7 @@ class MainNet:
             return self._answer(torch.cat(batches)).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
-        answer = self.module(x)
-        if self._live:  # a network may assign a buffer anew
-            self._regain_buffers()
-        if not isinstance(answer, Tensor):
+        if not isinstance(answer := self.module(x), Tensor):
             raise BadInput(
                 f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
             )

@@ -6,10 +6,13 @@ from torch import Tensor
 
 
 class Stateful:
-    """Its state is its tensor attributes."""
+    """Its state is its tensor attributes, but for those that are `derived` from how it was made."""
+
+    derived: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Tensor]:
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+        known = vars(self).items()
+        return {name: value for name, value in known if isinstance(value, Tensor) and name not in self.derived}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         vars(self).update(dict.fromkeys(self.state()) | state)  # what it does not mention was not there yet

@@ -91,7 +91,7 @@ class Weighting(Stateful):
         """`task` and `epoch` count from 0."""
 
     def variant(self, number: int) -> object:
-        """What tells step `number` from those of another kind. On a GPU each kind is recorded: what changes must be tensors."""
+        """What tells step `number` from those of another kind. On a GPU each kind is recorded: what changes is tensors, in place."""
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends."""
@@ -111,6 +111,8 @@ class Weighting(Stateful):
 
 class Fixed(Weighting):
     """The same weight for every row of a term: the λ and γ of Eq. 1 and 2; all 1 unless given."""
+
+    derived = ("row",)
 
     def __init__(self, weights: Sequence[float] = ()):
         self.weights = tuple(weights)

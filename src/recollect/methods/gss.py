@@ -42,10 +42,8 @@ class GSS(ER):
 def gradients(net, batch: Batch) -> Tensor:
     """∇ℓ of each sample, [B, P]; 0 for a row of an empty memory."""
     loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
-    net.module.eval()
-    each = net.per_sample(loss, batch.x, batch.y)
-    net.train()
-    return each
+    with net.evaluating():
+        return net.per_sample(loss, batch.x, batch.y)
 
 
 def similarity(new: Tensor, old: Tensor) -> Tensor:

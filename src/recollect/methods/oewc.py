@@ -43,9 +43,8 @@ def fisher(learner, task) -> Tensor:
     """E[(∇ log p(y | x; θ))²] over the task, [P]."""
     x, y = (tensor.to(learner.device) for tensor in task.train)
     loss = lambda net, image, label: cross_entropy(Batch(image, label, z=net(image)[0])).loss.sum()
-    learner.net.module.eval()
     total = torch.zeros_like(learner.net.theta)
-    for images, labels in zip(x.split(CHUNK), y.split(CHUNK)):
-        total += learner.net.per_sample(loss, learner.pixels(images), labels).square().sum(dim=0)
-    learner.net.train()
+    with learner.net.evaluating():
+        for images, labels in zip(x.split(CHUNK), y.split(CHUNK)):
+            total += learner.net.per_sample(loss, learner.pixels(images), labels).square().sum(dim=0)
     return total / len(x)

@@ -52,14 +52,13 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -
     network is in evaluation mode."""
     if not old:
         return {}
-    learner.net.module.eval()
     try:
-        return {
-            "validation": None if weigh is None else _validation(weigh, learner, old, new),
-            "similarity": _similarity(learner, new),
-        }
+        with learner.net.evaluating():
+            return {
+                "validation": None if weigh is None else _validation(weigh, learner, old, new),
+                "similarity": _similarity(learner, new),
+            }
     finally:
-        learner.net.train()
         learner.net.rest()
 
 

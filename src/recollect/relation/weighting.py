@@ -39,6 +39,7 @@ class Phased(Weighting):
     weights: Sequence[float] = ()
     warmup: int | None = None
     relation_from_task: int = 2
+    derived = ("preset", "rehearsal")
 
     def __post_init__(self):
         if self.warmup is not None and self.warmup < 0:
@@ -188,8 +189,6 @@ class Relation(Relational):
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
-        if not self.tried:
-            self._try(method, step)
         due, in_use = self.due(step.number), self.phase == "relation"
         if due and self.order == "fresh":
             self._learn_first(method, step)
@@ -206,6 +205,8 @@ class Relation(Relational):
         return weighed(terms.losses, used)
 
     def after(self, method, step, terms: Terms, direction: Tensor) -> None:
+        if not self.tried:
+            self._try(method, step)
         if self.in_hand:
             (weights, aside), self.in_hand = self.in_hand, None
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
@@ -213,13 +214,14 @@ class Relation(Relational):
 
     def _try(self, method, step) -> None:
         """A network that forward mode cannot do is refused in the first step, and not when the first task is learned."""
-        self.tried, x = True, step.new.x
+        x = step.new.x
         losses = lambda theta: method.terms(step.net.at(theta, virtual=True), step.new, step.replay).losses
         if self.hypergradient == "forward":
             with torch.random.fork_rng(
                 [x.device] if x.is_cuda else []
             ):  # dropout's next mask is the one it would have been
                 slope(losses, step.net.theta, torch.zeros_like(step.net.theta))
+        self.tried = True
 
     def _learn_first(self, method, step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""
