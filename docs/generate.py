@@ -171,13 +171,15 @@ def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
 
 def reproduction() -> str:
     """Published, ours, difference: a row a method, memory, weights and order."""
-    everyone, rows = every_run(), []
+    spent, rows = reproduce.gpu_minutes(reproduce.recorded()), []
     for name, runs, row in groups():
         ours, cells = metrics.across(runs), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
-        rows.append([*name, str(len(runs)), *cells, f"{reproduce.gpu_minutes(runs, everyone):.1f}"])
+        rows.append(
+            [*name, str(len(runs)), *cells, f"{sum(spent[Experiment.read(run['experiment'])] for run in runs):.1f}"]
+        )
     return markdown([*NAMED, "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "GPU minutes"], rows)
 
 

@@ -62,23 +62,23 @@ def recorded() -> dict[Experiment, dict]:
     return {Experiment.read(document["experiment"]): document for document in documents}
 
 
-def gpu_minutes(runs: list[dict], among: list[dict]) -> float:
-    """What the runs had of the GPU: each instant belongs in equal parts to all that were under way."""
+def gpu_minutes(runs: dict[Experiment, dict]) -> dict[Experiment, float]:
+    """What each run had of the GPU: an instant belongs in equal parts to all that were under way."""
     end = lambda run: datetime.fromisoformat(run["provenance"]["finished"]).timestamp()
-    spans = [(end(run) - run["seconds"], end(run), run in runs) for run in among]
-    total = 0.0
-    for start, stop in pairwise(sorted({instant for first, last, _ in spans for instant in (first, last)})):
-        ours = [own for first, last, own in spans if first <= start and stop <= last]
-        total += (stop - start) * sum(ours) / max(len(ours), 1)
-    return total / 60
+    spans = {experiment: (end(run) - run["seconds"], end(run)) for experiment, run in runs.items()}
+    minutes = dict.fromkeys(runs, 0.0)
+    for start, stop in pairwise(sorted({instant for span in spans.values() for instant in span})):
+        under_way = [experiment for experiment, (first, last) in spans.items() if first <= start and stop <= last]
+        for experiment in under_way:
+            minutes[experiment] += (stop - start) / len(under_way) / 60
+    return minutes
 
 
 def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
     """Minutes of the GPU a run of each method takes, from its records."""
-    everyone = list(runs.values())
     of: dict[str, list[float]] = {}
-    for experiment, run in runs.items():
-        of.setdefault(experiment.method, []).append(gpu_minutes([run], everyone))
+    for experiment, minutes in gpu_minutes(runs).items():
+        of.setdefault(experiment.method, []).append(minutes)
     return {method: median(values) for method, values in of.items()}
 
 

@@ -63,6 +63,25 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
 
 
+def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generate
+    import reproduce
+
+    (some, *_), bound = (ROOT / "results" / "cifar10").glob("*er-m200*"), dict(bwt=None, forgetting=None, fwt=None)
+    document = json.loads(some.read_text())
+    wanted = {e for _, *of in reproduce.PLAN for row in reproduce.rows(*of).values() for e in row}
+    for experiment in wanted:
+        of = {key: document[key] | (bound if experiment.method == "joint" else {}) for key in ("class_il", "task_il")}
+        record = document | of | {"experiment": experiment.document()}
+        (tmp_path / f"{experiment.name}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(reproduce, "RECORDS", tmp_path)
+    page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
+    assert page.count("| 65.38 ± 0.42 /") == 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
+    lines = generate.reproduction_progress().splitlines()[2:]
+    assert len(lines) == len(reproduce.PLAN) and all(line.endswith("| 0 | – |") for line in lines)
+
+
 @pytest.mark.parametrize("script", [path.stem for path in (ROOT / "docs").glob("*.py")])
 def test_every_script_of_the_docs_can_be_started(script, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
