@@ -404,6 +404,7 @@ TABLES = {
     "phase-digits": lambda: variants("results/phase-digits.json"),
     "phase-digits-cnn": lambda: variants("results/phase-digits-cnn.json"),
     "phase-fashion-mnist": lambda: variants("results/phase-fashion-mnist.json"),
+    "phase-cifar10-cnn": lambda: variants("results/phase-cifar10-cnn.json"),
     "replayed-digits": lambda: variants("results/replayed-digits.json"),
     **{
         f"similarity-{of}": lambda of=of: similarity(f"results/similarity-{of}.json")
