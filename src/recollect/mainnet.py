@@ -291,8 +291,9 @@ class MainNet:
                 if taken := slots.taken(own):
                     self._assigned += taken
                     slots.bind(own)
-        assigned, self._assigned = self._assigned, []
-        regain(assigned)
+        if self._assigned:
+            assigned, self._assigned = self._assigned, []
+            regain(assigned)
 
     def _separate(self, *batches: Tensor) -> list[Tensor]:
         """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
