@@ -776,8 +776,8 @@ def server():
                 self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
             self.end_headers()
             body = content[start:][: server.cut]
+            server.sent += len(body)  # before the client can have it, and ask
             self.wfile.write(body)
-            server.sent += len(body)
 
         def log_message(self, *_):
             pass
