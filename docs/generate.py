@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from itertools import groupby
 from math import hypot, log
 from pathlib import Path
@@ -397,19 +398,16 @@ def all_methods() -> str:
     )
 
 
+# Records, and tables of the same names.
+VARIANTS = (
+    *("relation-digits", "relation-digits-cnn", "replayed-digits"),
+    *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn"),
+)
+ALIKE = ("similarity-digits", "similarity-fashion-mnist", "similarity-cifar10-cnn")
 TABLES = {
     "demo": demo,
-    "relation-digits": lambda: variants("results/relation-digits.json"),
-    "relation-digits-cnn": lambda: variants("results/relation-digits-cnn.json"),
-    "phase-digits": lambda: variants("results/phase-digits.json"),
-    "phase-digits-cnn": lambda: variants("results/phase-digits-cnn.json"),
-    "phase-fashion-mnist": lambda: variants("results/phase-fashion-mnist.json"),
-    "phase-cifar10-cnn": lambda: variants("results/phase-cifar10-cnn.json"),
-    "replayed-digits": lambda: variants("results/replayed-digits.json"),
-    **{
-        f"similarity-{of}": lambda of=of: similarity(f"results/similarity-{of}.json")
-        for of in ("digits", "fashion-mnist", "cifar10-cnn")
-    },
+    **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
+    **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
@@ -433,10 +431,7 @@ TABLES = {
 }
 
 
-FIGURES = {
-    f"docs/similarity-{of}.svg": lambda of=of: similarity_scatter(f"results/similarity-{of}.json")
-    for of in ("digits", "fashion-mnist", "cifar10-cnn")
-}
+FIGURES = {f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE}
 
 
 def filled(text: str) -> str:

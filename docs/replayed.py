@@ -13,7 +13,7 @@ from multiprocessing import get_context
 import torch
 
 from recollect import ER, DERpp, Weighting, metrics, run
-from recollect.studies import FAMILIES, OWN
+from recollect.studies import FAMILIES, OWN, study
 from recollect.terms import weighed
 
 METHODS = {"er": ER, "der++": DERpp}
@@ -52,14 +52,12 @@ def replayed(base: str, settings: dict, schedule: dict) -> dict:
 
 
 def main(stream: str, seeds: int) -> None:
-    memories, epochs = {"digits": ((20, 50), 10), "fashion-mnist": ((50, 200, 1000), 5)}[stream]
     documents = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
-        for memory in memories:
+        for (er,) in study(f"phase-{stream}", 1, ["er"]).rows.values():  # as there, at each memory size
+            memory, same = er.memory, dict(stream=stream, memory=er.memory, epochs=er.epochs, network=er.network)
             for base in OWN:
-                settings = [
-                    dict(stream=stream, memory=memory, epochs=epochs, network="mlp", seed=s) for s in range(seeds)
-                ]
+                settings = [same | {"seed": seed} for seed in range(seeds)]
                 relational, schedules = zip(*pool.map(watched, [base] * seeds, settings))
                 own = pool.map(replayed, [base] * seeds, settings, schedules)
                 anothers = pool.map(replayed, [base] * seeds, settings, schedules[1:] + schedules[:1])

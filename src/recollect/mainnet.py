@@ -154,8 +154,7 @@ class MainNet:
         whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
         self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
-        for parameter, view in zip(self._resting, self._parameters.views(self.theta.detach())):
-            parameter.data = view
+        self._tie()
         # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
         kinds: dict[tuple, list] = {}  # the Norm layers' statistics and counters lie apart: they move together
@@ -242,10 +241,8 @@ class MainNet:
         now = [m._parameters for m in self.module.modules()]
         if len(now) != len(self._layers) or any(map(operator.is_not, now, self._layers)):
             raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
-        views = self._parameters.views(self.theta.detach())
-        regain(self._parameters.taken(views))
-        for parameter, view in zip(self._resting, views):
-            parameter.data = view
+        regain(self._parameters.taken(self._parameters.views(self.theta.detach())))
+        self._tie()
         self.rest()
 
     @property
@@ -254,13 +251,12 @@ class MainNet:
         return not all(p.requires_grad for p in self._resting) or any(p.requires_grad for p in self._frozen)
 
     def __deepcopy__(self, memo: dict) -> MainNet:
-        """Another network, the same so far. Copied parameters have memory of their own: they are to share θ's again."""
+        """Another network, the same so far. Copied parameters have memory of their own, and are tied again."""
         self.regain()
         self.rest()
         memo[id(self)] = other = object.__new__(type(self))
         vars(other).update(copy.deepcopy(vars(self), memo))
-        for parameter, view in zip(other._resting, other._parameters.views(other.theta.detach())):
-            parameter.data = view
+        other._tie()
         return other
 
     def state(self) -> dict[str, Tensor]:
@@ -271,6 +267,11 @@ class MainNet:
             if not isinstance(value, Tensor):
                 raise BadInput(f"the network's {name} is a {type(value).__name__}; a state holds tensors only")
         return {name: tensor.detach() for name, tensor in state.items()}
+
+    def _tie(self) -> None:
+        """The owner's parameters share θ's memory."""
+        for parameter, view in zip(self._resting, self._parameters.views(self.theta.detach())):
+            parameter.data = view
 
     def _bind(self, tensors: list[Tensor]) -> None:
         self._parameters.bind(tensors)
