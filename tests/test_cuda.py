@@ -1,8 +1,11 @@
 """What only a GPU can show; skipped where there is none."""
 
+import copy
+
 import pytest
 import torch
 from conftest import learner_of, toy
+from test_learner import Counting
 
 from recollect.experiments import RECIPES, Experiment
 from recollect.networks import build
@@ -108,3 +111,41 @@ def test_runs_together_equal_runs_apart(tmp_path):
     together = perform_all(experiments, Store(tmp_path / "together"), device="cuda", pack=4)
     apart = perform_all(experiments, Store(tmp_path / "apart"), device="cuda", pack=1)
     assert [r["class_il"]["matrix"] for r in together] == [r["class_il"]["matrix"] for r in apart]
+
+
+@pytest.mark.parametrize("name", ["er", "rer"])
+def test_a_buffer_that_is_assigned_is_counted_in_replayed_steps_too(name):
+    counted = []
+    for capture in (True, False):
+        torch.manual_seed(0)
+        learner, stream = on_gpu(name, network=Counting(192), capture=capture)
+        for task in stream:
+            learner.update(task)
+        counted.append((int(learner.net.module.seen), learner.net.theta.detach().clone()))
+    (replayed, theta), (eager, same) = counted
+    assert replayed == eager > 0 and torch.equal(theta, same)
+
+
+@pytest.mark.parametrize("name", ["rder", "oewc", "icarl"])
+def test_a_copied_learner_goes_on_like_the_first(name):
+    learner, stream = on_gpu(name)
+    learner.update(stream.tasks[0])
+    other = copy.deepcopy(learner)
+    for one in (learner, other):
+        one.update(stream.tasks[1])
+    assert torch.equal(learner.net.theta, other.net.theta)
+    assert learner.net.theta.data_ptr() != other.net.theta.data_ptr()
+
+
+def test_frozen_layers_in_evaluation_mode_stay_still_in_replayed_steps():
+    ends = []
+    for capture in (True, False):
+        torch.manual_seed(0)
+        network = build("cnn", (3, 8, 8), 4, 0)
+        network.body[:4].requires_grad_(False).eval()
+        learner, stream = on_gpu("rder", network=network, capture=capture)
+        for task in stream:
+            learner.update(task)
+        assert int(network.body[1].num_batches_tracked) == 0 < int(network.body[5].num_batches_tracked)
+        ends.append(learner.net.theta.detach().clone())
+    assert torch.equal(*ends)
