@@ -31,7 +31,7 @@ def on_gpu(name: str, **settings) -> tuple:
 
 def learn(name: str, **settings) -> torch.Tensor:
     learner, stream = on_gpu(name, **settings)
-    for task in stream:
+    for task in [stream.merged()] if learner.method.merges else stream:
         learner.update(task)
     torch.cuda.synchronize()
     return learner.net.theta.detach().cpu()
