@@ -7,9 +7,11 @@ import torch
 from conftest import learner_of, toy
 from test_learner import Counting
 
+import recollect
 from recollect.experiments import RECIPES, Experiment
 from recollect.networks import build
 from recollect.store import Store
+from recollect.terms import Weighting
 from recollect.places import perform_all
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
@@ -149,3 +151,22 @@ def test_frozen_layers_in_evaluation_mode_stay_still_in_replayed_steps():
         assert int(network.body[1].num_batches_tracked) == 0 < int(network.body[5].num_batches_tracked)
         ends.append(learner.net.theta.detach().clone())
     assert torch.equal(*ends)
+
+
+def test_a_schedule_that_changes_a_number_between_epochs_is_followed_in_replayed_steps():
+    class Fading(Weighting):
+        def begin_epoch(self, task, epoch, epochs):
+            self.scale = 0.5**epoch
+
+        def loss(self, method, step, terms):
+            return super().loss(method, step, terms) * self.scale
+
+    def learned(capture: bool) -> torch.Tensor:
+        stream = toy(tasks=2, each=24, channels=3)
+        settings = dict(classes=4, pixels=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
+        learner = recollect.Learner(recollect.ER(Fading()), build("cnn", stream.shape, 4, 0), **settings)
+        for task in stream:
+            learner.update(task)
+        return learner.net.theta.detach()
+
+    assert torch.equal(learned(True), learned(False))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
 
 import torch
 from torch import Tensor
 
+from recollect.errors import BadInput
 from recollect.plan import Plan, Row
 from recollect.tape import Tape
 
 Body = Callable[[int, Row, Tape], None]
+Held = dict[tuple[str, str], Tensor | bool | int | float | str]  # by holder and name
 
 
 @contextlib.contextmanager
@@ -39,17 +41,24 @@ class Graphs:
 
     The first step of a variant runs as it is (libraries choose their kernels then), the second is recorded, and from
     then on it is replayed: what changes from step to step is the row of the plan, copied to where the graph reads it.
+    Of the `holders` (the method, the weighting) a graph reads tensors where they lay and plain values as they were: bound
+    anew between two epochs, they have it recorded again; by a step itself, they are refused.
     """
 
-    def __init__(self, body: Body):
-        self.body = body
+    def __init__(self, body: Body, *holders: object):
+        self.body, self.holders = body, holders
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]] | None] = {}
         self.pool = torch.cuda.graph_pool_handle()  # graphs of a task never run at the same time: they share memory
+
+    def begin_epoch(self) -> None:
+        if self.graphs and changed(self.held, held(self.holders)):
+            self.graphs.clear()
+            self.pool = torch.cuda.graph_pool_handle()
 
     def step(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
         if variant not in self.graphs:
             self.graphs[variant] = None
-            return self.body(number, row, tape)
+            return self._watched(number, row, tape)
         if self.graphs[variant] is None:
             self.graphs[variant] = self._record(number, row)
         graph, reads, kept = self.graphs[variant]
@@ -65,10 +74,36 @@ class Graphs:
         torch.cuda.synchronize()
         graph.capture_begin(pool=self.pool)
         try:
-            self.body(number, reads, tape)
+            self._watched(number, reads, tape)
         finally:
             graph.capture_end()
         return graph, reads, tape.last()
+
+    def _watched(self, number: int, row: Row, tape: Tape) -> None:
+        before = held(self.holders)
+        self.body(number, row, tape)
+        self.held = held(self.holders)
+        for holder, name in changed(before, self.held):
+            raise BadInput(
+                f"a step binds {holder}.{name} anew, which a recorded step cannot do again; "
+                "keep a tensor and write into it (add_, copy_, lerp_), or make the learner with capture=False"
+            )
+
+
+def held(holders: Iterable[object]) -> Held:
+    """The tensors and plain values they hold."""
+    return {
+        (type(holder).__name__, name): value
+        for holder in holders
+        for name, value in vars(holder).items()
+        if isinstance(value, (Tensor, bool, int, float, str))
+    }
+
+
+def changed(before: Held, after: Held) -> list[tuple[str, str]]:
+    """Those that were there before and are others now."""
+    other = lambda one, two: one is not two and (isinstance(one, Tensor) or isinstance(two, Tensor) or one != two)
+    return [key for key, value in before.items() if key in after and other(value, after[key])]
 
 
 def train_epoch(
@@ -79,6 +114,8 @@ def train_epoch(
     A generator that pauses after each step: runs that share a GPU take turns.
     """
     tape = Tape()
+    if graphs is not None:
+        graphs.begin_epoch()
     for number, row in enumerate(plan):
         if graphs is None:
             body(number, row, tape)

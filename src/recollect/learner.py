@@ -119,7 +119,7 @@ class Learner:
             method.restore(self._resumed)
             self._resumed = None
         body = steps_of(method, self.net, self.sgd, self.memory, self.pixels, (x, y))
-        graphs = Graphs(body) if self.capture else None
+        graphs = Graphs(body, method, weighting) if self.capture else None
         plan = self._plan(self.epoch, y)
         for epoch in range(self.epoch, self.epochs):
             start = time.perf_counter()

@@ -91,7 +91,7 @@ class Weighting(Stateful):
         """`task` and `epoch` count from 0."""
 
     def variant(self, number: int) -> object:
-        """What tells step `number` from those of another kind. On a GPU each kind is recorded: what changes is tensors, in place."""
+        """The kind of step `number`, of those in its epoch. On a GPU each kind is recorded: what it changes is tensors, in place."""
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends."""

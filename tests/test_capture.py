@@ -1,0 +1,96 @@
+"""What a step may do if a GPU is to repeat it without Python, seen without a GPU."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from conftest import learner_of, toy
+
+import recollect
+from recollect.capture import Graphs
+from recollect.experiments import RECIPES
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Steps are taken as the first of their kind is on a GPU: as they are, and watched."""
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    monkeypatch.setattr(Graphs, "step", lambda graphs, variant, number, row, tape: graphs._watched(number, row, tape))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_no_step_of_ours_binds_anew_what_the_next_one_reads(watched, name):
+    if name == "gem":
+        pytest.importorskip("quadprog")
+    stream, ends = toy(), []
+    for capture in (True, False):
+        learner = learner_of(name, stream, epochs=4, momentum=0.5)
+        learner.capture = capture and learner.method.captures
+        for task in [stream.merged()] if learner.method.merges else stream:
+            learner.update(task)
+        ends.append(learner.net.theta.detach().clone())
+    assert torch.equal(*ends)
+
+
+class Averaging(recollect.ER):
+    mean = 0.0
+
+    def begin_task(self, learner, task):
+        self.mean = torch.zeros(())
+
+    def remember(self, step, terms):
+        super().remember(step, terms)
+        self.mean = 0.9 * self.mean + 0.1 * terms.losses.detach().mean()
+
+
+class Counting(recollect.ER):
+    def begin_task(self, learner, task):
+        self.steps = 0
+
+    def learn(self, new):
+        self.steps += 1
+        return super().learn(new)
+
+
+class Right(Averaging):
+    def remember(self, step, terms):
+        self.mean.lerp_(terms.losses.detach().mean(), 0.1)
+
+
+@pytest.mark.parametrize(("method", "name"), [(Averaging, "Averaging.mean"), (Counting, "Counting.steps")])
+def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, method, name):
+    def learner(capture):
+        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+        made = recollect.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+        made.capture = capture
+        return made
+
+    stream = toy()
+    learner(capture=False).update(stream.tasks[0])
+    with pytest.raises(recollect.BadInput, match=re.escape(f"a step binds {name} anew")):
+        learner(capture=True).update(stream.tasks[0])
+
+
+def test_a_method_that_writes_into_its_tensor_is_not(watched):
+    stream = toy()
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    learner = recollect.Learner(Right(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner.capture = True
+    learner.update(stream.tasks[0])
+    assert learner.method.mean > 0
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(1.0, 0.5), ("early", "late"), (False, True), (torch.ones(()), torch.ones(()))]
+)
+def test_what_changes_between_epochs_has_the_steps_recorded_again(watched, before, after):
+    holder = SimpleNamespace(value=before)
+    graphs = Graphs(lambda number, row, tape: None, holder)
+    graphs._watched(0, None, None)
+    graphs.graphs["a kind"] = "recorded"
+    graphs.begin_epoch()
+    assert graphs.graphs
+    holder.value = after
+    graphs.begin_epoch()
+    assert not graphs.graphs
