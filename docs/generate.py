@@ -39,7 +39,9 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def spread(value: dict | None, digits: int = 1) -> str:
-    return "–" if value is None else f"{value['mean']:.{digits}f} ± {value['std']:.{digits}f}"
+    if value is None:
+        return "–"
+    return f"{value['mean']:.{digits}f}" + ("" if value["std"] is None else f" ± {value['std']:.{digits}f}")
 
 
 def demo() -> str:
@@ -53,10 +55,10 @@ def demo() -> str:
 
 def provenance(document: dict) -> str:
     p = document["provenance"]
-    versions = ", ".join(f"{name} {version}" for name, version in p["versions"].items())
-    return (
-        f"Record: {document['study']}, commit {str(p['commit'])[:10]}, {p['device']}, {versions}, {p['finished'][:10]}."
-    )
+    every = lambda key: p[key] if isinstance(p[key], list) else [p[key]]
+    versions = (", ".join(f"{name} {version}" for name, version in of.items()) for of in every("versions"))
+    parts = ["commit " + " and ".join(str(commit)[:10] for commit in every("commit")), *every("device"), *versions]
+    return f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}."
 
 
 def interval(values: list[float]) -> str:

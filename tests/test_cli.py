@@ -205,8 +205,10 @@ def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the
     record = json.loads((folders[0] / "result.json").read_text())
     record["class_il"]["matrix"][4][2] += 1.0
     Path("other.json").write_text(json.dumps(record))
-    assert "49 of 50" in call("again other.json --out new --quiet").stdout and kept("new") == [folders[0].name]
-    told = document("again other.json --out new --quiet")[folders[0].name]
+    differs = call("again other.json --out new --quiet")
+    assert "49 of 50" in differs.stdout and kept("new") == [folders[0].name]
+    assert differs.exit_code == 1 and "1 of 1 runs came out otherwise" in differs.stderr
+    told = json.loads(call("again other.json --out new --quiet --json").stdout)[folders[0].name]
     assert not told["same"] and told["then"] == record and told["now"]["class_il"]["acc"] == record["class_il"]["acc"]
     told = document(f"again {folders[0]} --quiet --fresh")[folders[0].name]
     assert told["same"] and told["now"]["provenance"]["settings"] == Experiment.read(record["experiment"]).hash
@@ -315,7 +317,9 @@ def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
             return self.layer(x.flatten(1))
 
     it = recollect.run("er", epochs=1, network=Mine())
-    assert it["experiment"]["network"] == "Mine" and it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
+    assert it["experiment"]["network"].startswith("Mine ")
+    assert it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
+    assert it["provenance"]["settings"] != recollect.run("er", epochs=1, network=Mine())["provenance"]["settings"]
 
 
 def test_another_setting_is_another_run():
@@ -495,7 +499,7 @@ def full(*_) -> None:
 @pytest.mark.parametrize("write", ("line", "result", "tensors"))
 def test_a_full_disk_is_said_to_be_full(monkeypatch, write):
     monkeypatch.setattr(store.Recording, write, full)
-    assert "free some space" in answer(f"run rer {QUICK} --set classes=0,1 --set tasks=1", code=1)
+    assert "free some space" in answer(f"run rer {QUICK} --set classes=0,1,2,3 --set tasks=2", code=1)
 
 
 def test_a_memory_beyond_the_machine_is_said_to_be():

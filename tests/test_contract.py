@@ -326,7 +326,7 @@ def test_imports_point_one_way():
     layers = [
         {"errors", "version", "state"},
         {"ranks"},
-        {"seeding", "tape", "plan", "descent", "metrics"},
+        {"seeding", "tape", "plan", "descent", "metrics", "provenance"},
         {"norm"},
         {"networks", "terms", "streams", "mainnet", "capture"},
         {"methods", "relation", "memory"},

@@ -15,7 +15,7 @@ from recollect.experiments import Experiment
 from recollect.store import Recording, Store, read_lines, read_result
 
 EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
-RESULT = {"class_il": {"acc": 61.5}}
+RESULT = {"experiment": EXPERIMENT.document(), "class_il": {"acc": 61.5}, "task_il": {"acc": 90.0}}
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def test_an_old_run_stays_until_the_new_one_is_whole(store):
     with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
         raise KeyboardInterrupt
     assert store.result(EXPERIMENT) == RESULT
-    record(store, {"class_il": {"acc": 70.0}})
-    assert store.result(EXPERIMENT) == {"class_il": {"acc": 70.0}} and names(store) == [EXPERIMENT.name]
+    record(store, better := RESULT | {"class_il": {"acc": 70.0}})
+    assert store.result(EXPERIMENT) == better and names(store) == [EXPERIMENT.name]
 
 
 def test_a_run_that_makes_way_is_never_half_there(store, monkeypatch):

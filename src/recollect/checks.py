@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
@@ -28,7 +29,9 @@ def numbers(**settings: float) -> None:
         positive, most = name in POSITIVE, 2**63 if name == "seed" else math.inf
         if not 0 <= value < most or positive and value == 0:
             wanted = "greater than 0" if positive else "from 0 up" if value < most else "below 2⁶³"
-            raise BadInput(f"{name} {value} must be a number {wanted}")
+            raise BadInput(f"{name} {value} must be a number {wanted}{' and finite' * (value == math.inf)}")
+        if name == "momentum" and value >= 1:
+            raise BadInput(f"momentum {value} must be a number below 1")
 
 
 def device(name: str | torch.device) -> torch.device:
@@ -45,12 +48,21 @@ def parts(method: Method, network: nn.Module, pixels: Pixels | None) -> None:
     """What a learner is made of."""
     if not isinstance(method, Method):
         raise BadInput(f"the method must be an object, such as recollect.ER(), not {method!r}")
+    if not hasattr(method, "weighting"):
+        raise BadInput(
+            f"{type(method).__name__} has no weighting; its __init__ should call super().__init__(weighting)"
+        )
     if not isinstance(method.weighting, Weighting):
         raise BadInput(f"the weighting must be an object, such as recollect.Fixed((1, 1)), not {method.weighting!r}")
     if not isinstance(network, nn.Module):
         raise BadInput(f"the network must be an nn.Module object, not {network!r}")
     if not isinstance(pixels, (Pixels, NoneType)):
         raise BadInput(f"pixels must be a recollect.Pixels(…), not {pixels!r}")
+    try:
+        inspect.signature(method.rehearse).bind(*(None,) * method.draws)
+    except TypeError:
+        own = type(method).__name__
+        raise BadInput(f"{own}.rehearse should take {method.draws} batches, as many as `draws` says it has") from None
     if (method.draws or method.references) and not method.remembers:
         raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
 

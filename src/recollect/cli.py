@@ -11,13 +11,14 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
+from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
 import typer.core
 
-from recollect import metrics, places, ranks, runs, streams, studies, tune
+from recollect import metrics, places, provenance, ranks, runs, streams, studies, tune
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import RECIPES, Experiment, advising, defaults
 from recollect.published import published
@@ -159,7 +160,11 @@ def demo(
     by_method = {method: [d for e, d in zip(experiments, documents) if e.method == method] for method in DEMO}
     if as_json:
         return print_json({method: several(runs) for method, runs in by_method.items()})
-    out.print(tables.results(by_method, title=f"Split-Digits, memory 20, 10 epochs a task, {seeds} seeds, in %"))
+    out.print(
+        tables.results(
+            by_method, title=f"Split-Digits, memory 20, 10 epochs a task, {seeds} seed{'s' * (seeds > 1)}, in %"
+        )
+    )
     out.print(
         "ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
         "Task-IL: among the task's two.",
@@ -249,21 +254,31 @@ def again(
             raise BadInput(f"{path} is of a run in {experiment.precision}, which needs a GPU")
         then[experiment] = document
     deterministic = deterministic or all(d.get("provenance", {}).get("deterministic") for d in then.values())
+    there = [store.result(experiment)["provenance"] for experiment in then if store.has(experiment)]
+    # A repetition that is there already speaks for the code, versions and device it was made with.
+    fresh = fresh or bool(there) and not provenance.same(provenance.here(runs.choose(device.value)), *there)
     chosen = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
     outcomes = dict(zip(then, perform(list(then), store, quiet, keep_going=True, **chosen)))
     pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
+    same = lambda pair: len(set(metrics.agreeing(*pair))) == 1
     if as_json:
-        same = lambda pair: len(set(metrics.agreeing(*pair))) == 1
         print_json({name: {"then": pair[0], "now": pair[1], "same": same(pair)} for name, pair in pairs.items()})
     elif pairs:
         out.print(tables.again(pairs))
         out.print("In %. same: accuracies, a task's after a task, that are equal to the last digit.", style="dim")
     report_failures(outcomes)
+    if others := sum(not same(pair) for pair in pairs.values()):
+        fail(f"{others} of {len(pairs)} runs came out otherwise", 1)
 
 
 def recorded(path: Path) -> tuple[Experiment, dict]:
     """The experiment of a run's record, and the record."""
     document = read_result(path)
+    of = document["experiment"]
+    if "object" in (of.get("options") or ()) or " " in str(of.get("network")):
+        raise BadInput(
+            f"{path} is of a run made with a method or network object; only the script that made them can run it again"
+        )
     try:
         experiment = Experiment.read(document["experiment"])
         tables.again({"": (document, document)})  # it has what is to be compared
@@ -420,7 +435,7 @@ def study(
         chosen = studies.study(name, seeds, only or [], assignments(settings or []))
     experiments, store = [experiment for row in chosen.rows.values() for experiment in row], Store(out_dir)
     if dry_run:
-        done = {e for e in experiments if store.result(e) is not None}
+        done = {e for e in experiments if store.has(e)}
         if as_json:
             counts = lambda row: {"runs": len(row), "done": len(done.intersection(row))}
             return print_json(
@@ -560,16 +575,16 @@ def record(study: studies.Study, of: dict[Experiment, dict | Exception], store: 
     found = complete(study, of)
     rows = {
         label: {
-            "experiment": {**next(iter(runs)).document(), "seed": None},
-            "runs": [figures(e, d) for e, d in runs.items()],
-            "summary": metrics.across(list(runs.values())),
+            "experiment": {**next(iter(of_row)).document(), "seed": None},
+            "runs": [figures(e, d) for e, d in of_row.items()],
+            "summary": metrics.across(list(of_row.values())),
             **({"published": row} if (row := published(study.name, label)) else {}),
         }
-        for label, runs in found.items()
+        for label, of_row in found.items()
     }
-    first = next((d for runs in found.values() for d in runs.values()), {"provenance": None})
+    each = [document["provenance"] for row in found.values() for document in row.values()]
     failed = {"failed": wrong} if (wrong := failures(of)) else {}
-    return {"study": study.name, "rows": rows, "provenance": first["provenance"], **failed}
+    return {"study": study.name, "rows": rows, "provenance": provenance.merged(each) if each else None, **failed}
 
 
 def settings_of(experiment: Experiment) -> dict:
@@ -645,7 +660,16 @@ def perform(
         if idle := {e.method for e in experiments if dict(e.options).get("warmup", -1) >= e.epochs}:
             names = " and ".join(sorted(idle))
             display.say(f"the warm-up lasts for all epochs: {names} will use the preset weights throughout")
-        there = [] if fresh else [experiment for experiment in experiments if store.result(experiment) is not None]
+        late = lambda e: e.tasks is not None and dict(e.options).get("relation_from_task", 0) > e.tasks
+        if idle := set(map(attrgetter("method"), filter(late, experiments))):
+            names = " and ".join(sorted(idle))
+            display.say(
+                f"the relation begins at a task that does not come: {names} will use the preset weights throughout"
+            )
+        if hasty := {e.method for e in experiments if "consolidate" in e.method and dict(e.options)["warmup"] == 0}:
+            names = " and ".join(sorted(hasty))
+            display.say(f"the warm-up is of no epoch: {names} will learn no task but the first; set warmup=1")
+        there = [] if fresh else [experiment for experiment in experiments if store.has(experiment)]
         for experiment in there:
             if len(there) <= 10:
                 display.say(f"already run, see {store.path(experiment)} (--fresh runs it again)")

@@ -200,6 +200,10 @@ class MainNet:
 
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
         """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
+        if loss.ndim:
+            raise BadInput(
+                f"the loss to descend is of shape {list(loss.shape)}; it must be one number, a mean over rows"
+            )
         (gradient,) = ranks.mean(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
         if not retain_graph:  # now that the graph is gone: it may have read a buffer that was then assigned anew
             self._regain_buffers()

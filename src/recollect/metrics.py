@@ -46,9 +46,9 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
 
 
 def across(results: Sequence[dict]) -> dict:
-    """Mean and standard deviation (n − 1) of each metric over several runs' results."""
+    """Mean and standard deviation (n − 1; None of one run) of each metric over several runs' results."""
     column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
-    spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else 0.0}
+    spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
     return {
         setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
         for setting in ("class_il", "task_il")

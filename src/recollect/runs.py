@@ -6,18 +6,15 @@ import contextlib
 import copy
 import dataclasses
 import functools
-import os
-import platform
-import subprocess
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-import numpy
 import torch
 from torch import nn
 
-from recollect import metrics, networks, ranks, streams
+from recollect import metrics, networks, provenance, ranks, streams
 from recollect.capture import on_own_stream
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import RECIPES, Experiment
@@ -26,7 +23,6 @@ from recollect.methods import METHODS, Method
 from recollect.state import joined, part
 from recollect.store import Done, Store
 from recollect.streams import Stream
-from recollect.version import __version__
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
@@ -38,10 +34,11 @@ FLAGS = (
     (torch.backends.cudnn, "deterministic"),
 )
 _inside, _before = 0, None  # runs under way in this process, and what torch was set to before them
+_turn = threading.RLock()  # torch's generators, its threads and forward mode are one for all threads of a process
 
 
 def run(
-    method: str | Method = "er",
+    method: str | Method | Experiment = "er",
     stream: str = "digits",
     *,
     out: Path | str | None = None,
@@ -56,20 +53,27 @@ def run(
 
     With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
     `fresh`. A `network` of one's own (any nn.Module; a copy is trained), or a method of one's own (any Method, with the
-    weights it was made with), makes the run one that has no name to be kept under.
+    weights it was made with), makes the run one that has no name to be kept under. An Experiment, such as
+    `Experiment.read(result["experiment"])`, is run as it is. Threads wait for each other; for runs side by side use processes.
     """
     if isinstance(network, str):
         settings["network"], network = network, None
     own = method if isinstance(method, Method) else None
-    experiment = Experiment.of(method, stream, **settings) if own is None else _own(own, stream, settings)
+    if isinstance(method, Experiment):
+        if settings or stream not in ("digits", method.stream):
+            raise BadInput("an Experiment has all its settings; dataclasses.replace makes another of it")
+        experiment = method
+    else:
+        experiment = Experiment.of(method, stream, **settings) if own is None else _own(own, stream, settings)
     if (network is not None or own is not None) and out is not None:
         raise BadInput(
             "a network or method object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away"
         )
-    if out is None:
-        tell = report or (lambda record: None)
-        return finish(Run(experiment, load(experiment, data), choose(device), copy.deepcopy(network), own).steps(tell))
-    return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
+    with _turn:
+        if out is not None:
+            return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
+        run = Run(experiment, load(experiment, data), choose(device), copy.deepcopy(network), own)
+        return finish(run.steps(report or (lambda record: None)))
 
 
 def _own(method: Method, stream: str, settings: dict) -> Experiment:
@@ -80,7 +84,9 @@ def _own(method: Method, stream: str, settings: dict) -> Experiment:
     for key in settings.keys() & RECIPES[nearest].options().keys():
         raise BadInput(f"{key} is the method object's own affair; give it where {type(method).__name__} is made")
     experiment = Experiment.of(nearest, stream, **settings)
-    return dataclasses.replace(experiment, method=type(method).__name__, options=())
+    described = provenance.described
+    options = ("object", described(method)), ("weighting", described(getattr(method, "weighting", None)))
+    return dataclasses.replace(experiment, method=type(method).__name__, options=options)
 
 
 def perform(
@@ -158,11 +164,9 @@ class Run:
         if device == "cpu" and experiment.precision != "float32":
             raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
         self.stream, self.device, self.deterministic = resident(stream, device), device, deterministic
-        if network is None:
+        own = network is not None
+        if not own:
             network = networks.build(experiment.network, stream.shape, stream.classes, experiment.seed)
-        else:  # another experiment than the one with the stream's usual network
-            experiment = dataclasses.replace(experiment, network=type(network).__name__)
-        self.experiment, self.network = experiment, type(network).__name__
         settings = {
             key: getattr(experiment, key)
             for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
@@ -176,6 +180,11 @@ class Run:
             **settings,
             **engine,
         )
+        self.network = type(network).__name__
+        # With a network of one's own it is another experiment than the one with the stream's usual network.
+        self.experiment = (
+            dataclasses.replace(experiment, network=provenance.fingerprint(network)) if own else experiment
+        )
 
     def steps(
         self,
@@ -188,14 +197,17 @@ class Run:
         epoch and task, and `saved` is one to go on from."""
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.precision, self.deterministic):
+            origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
+            begun = str(origin["commit"]) if saved is None else _text(saved.get("run.begun"))
             untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start
 
             def state() -> dict:
                 counts = {"seconds": torch.tensor(seconds(), dtype=torch.float64), "resumed": torch.tensor(resumed)}
                 seen = {"measures": torch.tensor([untrained, *rows], dtype=torch.float64)}  # [1 + tasks, 2, tasks]
-                return joined({"at": learner.state(), "run": counts | seen})
+                by = {"begun": torch.tensor(list(begun.encode()), dtype=torch.uint8)}
+                return joined({"at": learner.state(), "run": counts | seen | by})
 
             def told(record: dict) -> None:
                 report(record)
@@ -221,7 +233,9 @@ class Run:
                 "classes": list(self.stream.names),
                 "network": self.network,
                 "provenance": {
-                    **provenance(self.device),
+                    **origin,
+                    "finished": provenance.now(),
+                    **({"begun": begun} if begun not in ("", str(origin["commit"])) else {}),
                     "settings": self.experiment.hash,
                     "deterministic": self.deterministic,
                     "resumed": resumed,
@@ -239,6 +253,10 @@ class Run:
         run = part(saved, "run")
         measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
         return measures, float(run["seconds"]), int(run["resumed"]) + 1
+
+
+def _text(letters: torch.Tensor | None) -> str:
+    return "" if letters is None else bytes(letters.tolist()).decode()
 
 
 @functools.lru_cache(maxsize=2)
@@ -300,36 +318,3 @@ def choose(device: str) -> str:
     if device == "cuda":
         ranks.check_gpus()
     return device
-
-
-def provenance(device: str) -> dict:
-    """Which code, on what: enough to run it again."""
-    named = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
-    return {
-        "commit": os.environ.get("RECOLLECT_COMMIT") or _commit(),
-        "versions": {
-            "recollect": __version__,
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "python": platform.python_version(),
-        },
-        "device": f"{device}: {named}",
-        "threads": torch.get_num_threads(),
-        **({"ranks": ranks.world()} if ranks.several() else {}),
-        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-@functools.cache
-def _commit() -> str | None:
-    """The commit of the source tree this package runs from, with a + if the tree has changed since; None if installed."""
-    here = Path(__file__).parent
-    git = lambda *words: subprocess.run(
-        ["git", "-C", here, *words], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    try:
-        if Path(git("rev-parse", "--show-toplevel")) != here.parents[1]:
-            return None
-        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return None

@@ -58,9 +58,18 @@ class Store:
         """The folder of a run that is not complete."""
         return self.root / f"{experiment.name}.part"
 
+    def has(self, experiment: Experiment) -> bool:
+        """Is there a complete run of this experiment?"""
+        return self.path(experiment).is_dir()
+
     def result(self, experiment: Experiment) -> dict | None:
         """The result of a complete run of this experiment, if there is one."""
-        return read_result(self.path(experiment)) if self.path(experiment).is_dir() else None
+        if not self.has(experiment):
+            return None
+        path = self.path(experiment)
+        if (result := read_result(path))["experiment"] != experiment.document():
+            raise BadInput(f"{path} holds the result of another experiment; remove the folder and run this one again")
+        return result
 
     def forget(self, experiment: Experiment) -> None:
         """Remove its run, complete or not."""
@@ -209,15 +218,19 @@ def alone(lock: Path, doing: str) -> Iterator[IO]:
 def read_result(path: Path) -> dict:
     """The result in a run's folder, or in a file of its own, or a sentence on why it is none."""
     file = path if path.is_file() else path / "result.json"
+    way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
     try:
-        return json.loads(file.read_text())
+        document = json.loads(file.read_text())
     except FileNotFoundError:
-        raise BadInput(f"{path} is not a run's folder: it has no result.json") from None
+        raise BadInput(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
-        way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
         raise BadInput(f"{file} is not whole; {way_out}") from None
+    has = lambda key: isinstance(document, dict) and isinstance(document.get(key), dict)
+    if not all(map(has, ("experiment", "class_il", "task_il"))):
+        raise BadInput(f"{file} is not the record of a run; {way_out}")
+    return document
 
 
 def read_lines(folder: Path) -> list[dict]:

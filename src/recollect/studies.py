@@ -41,6 +41,9 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
     axes = {key: list(v) if isinstance(v, (list, tuple)) else [v] for key, v in axes.items()}
     axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
+    for key, values in axes.items():
+        if twice := [value for i, value in enumerate(values) if str(value) in map(str, values[:i])]:
+            raise BadInput(f"{key} names {_shown(twice[0])} twice; once is enough")
     varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
     told = {"method", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
     for key in given:
@@ -50,11 +53,17 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     for combination in itertools.product(*axes.values()):
         chosen = dict(zip(axes, combination))
         keeps = RECIPES[chosen["method"]].method.remembers if chosen.get("method") in RECIPES else True
-        parts = [f"{'M' if key == 'memory' else key} = {chosen[key]}" for key in varying if key != "memory" or keeps]
+        parts = [
+            f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
+        ]
         row = label or ", ".join([str(chosen.get("method")), *parts])
         fitting = {key: value for key, value in given.items() if key in settable(str(chosen.get("method")))}
         rows[row] = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
     return rows
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
 # The paper's tables. Its published figures (`published.py`) are under the same names and labels.
@@ -226,6 +235,8 @@ def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: 
     elif name in STUDIES:
         usual, make, question = STUDIES[name]
         found = Study(name, question, make(usual if seeds is None else seeds, given))
+    elif Path(name).is_file():
+        raise BadInput(f"{name} is a file that does not end in .toml, as a study of one's own does")
     else:
         raise unknown("study", name, STUDIES)
     if only:

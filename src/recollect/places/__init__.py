@@ -74,7 +74,7 @@ def perform_all(
         raise BadInput(f"--on {on} and torchrun both deal out the work; use one of the two")
     job = Job(store, runs.choose(device) if on == "local" else device, **more)
     perform = importlib.import_module(f"recollect.places.{on}").perform
-    todo = ranks.told([experiment for experiment in experiments if job.fresh or store.result(experiment) is None])
+    todo = ranks.told([experiment for experiment in experiments if job.fresh or not store.has(experiment)])
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:
@@ -96,7 +96,14 @@ def perform_all(
         if len(busy) == len(todo):
             time.sleep(PATIENCE)
         todo = busy
-    return ranks.told([wrong[e] if e in wrong else store.result(e) for e in experiments])
+    return ranks.told([wrong[e] if e in wrong else _read(store, e) for e in experiments])
+
+
+def _read(store: Store, experiment: Experiment) -> dict | Exception:
+    try:
+        return store.result(experiment)
+    except BadInput as error:  # a damaged one
+        return error
 
 
 def needs(module: str, extra: str):

@@ -8,7 +8,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from recollect import metrics
+from recollect import metrics, provenance
 from recollect.experiments import Experiment
 from recollect.published import SETTINGS as PUBLISHED_SETTINGS
 from recollect.published import Figure, published
@@ -82,7 +82,9 @@ def block(table: Table, label: str, lines: Sequence[str], cells: Sequence[str]) 
 def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
     if spread is None:
         return "–"
-    return f"{spread['mean']:.{digits}f}" + (f" ± {spread['std']:.{digits}f}" if runs > 1 else "")
+    return f"{spread['mean']:.{digits}f}" + (
+        f" ± {spread['std']:.{digits}f}" if runs > 1 and spread["std"] is not None else ""
+    )
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
@@ -115,6 +117,7 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
             block(table, label, [mine], [lines[1] for lines in cells])
         else:
             table.add_row(label, str(len(runs)), *(lines[1] for lines in cells))
+    table.columns[0].min_width = max((len(word) for label in documents for word in label.split()), default=0)
     return table
 
 
@@ -130,17 +133,38 @@ def compared(ours: dict | None, theirs: Figure | None, runs: int) -> tuple[str, 
     return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{apart:+.2f}" + (" *" if beyond else "")
 
 
+NOTED = (
+    *("stream", "memory", "tasks", "classes", "shuffle", "network", "epochs", "batch", "lr", "momentum"),
+    *("weight_decay", "forward", "precision"),
+)
+NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devices"}
+
+
 def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterator[str]:
     yield "Mean ± standard deviation over the runs, in %."
     if any(published(study.name, label) for label in documents):
         yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
     used = [run["experiment"] for runs in documents.values() for run in runs]
-    shared = {
-        key: used[0][key]
-        for key in ("stream", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision")
-        if all(one[key] == used[0][key] for one in used)
-    }
-    yield "Ours, in all rows: " + ", ".join(f"{key} {value}" for key, value in shared.items()) + "."
+    shared, unlike = [], []
+    for key in NOTED:
+        told = f"{'M' if key == 'memory' else key} = "  # as labels have it
+        values: dict[str, list[str]] = {}
+        for label, runs in documents.items():
+            given = runs[0]["experiment"][key]
+            if told not in label and (key, given) != ("memory", 0):  # 0: the method has none
+                shown = "as usual" if given is None else ", ".join(given) if isinstance(given, list) else str(given)
+                values.setdefault(shown, []).append(label)
+        usual, *others = sorted(values, key=lambda value: -len(values[value])) or ["as usual"]
+        if others:
+            unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
+        elif usual != "as usual" and not any(told in label for label in documents):
+            shared.append(f"{key} {usual}")
+    yield f"Ours, in all rows: {', '.join(shared)}."
+    for line in unlike:
+        yield f"Not in all rows: {line}."
+    for key, values in provenance.merged([run["provenance"] for runs in documents.values() for run in runs]).items():
+        if isinstance(values, list):
+            yield f"Of {len(values)} {NUMEROUS[key]}: {', '.join(map(str, values))}."
     weights: dict[str, list[str]] = {}
     for one in used:
         if given := one["options"].get("weights"):

@@ -316,7 +316,7 @@ def npz(path: Path) -> Parts:
     """x_train, y_train, x_test, y_test and, if you like, names: the class names in the order of the labels.
 
     Images are uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with C 1 or 3; where both the second and the last size
-    could be the channels, the last one is. Labels are the integers 0..K-1, each of them at least once in y_train.
+    could be the channels, the last one is. Labels are the integers 0..K-1, each of them at least once in both.
     """
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
@@ -342,11 +342,13 @@ def npz(path: Path) -> Parts:
     names = arrays.get("names", known).astype(str)
     if names.shape != known.shape:
         raise BadInput(f"'names' of {path} has the shape {names.shape} where y_train has {len(known)} classes")
-    return (
-        labelled(train, arrays["y_train"], len(known), f"y_train of {path}"),
-        labelled(test, arrays["y_test"], len(known), f"y_test of {path}"),
-        tuple(names.tolist()),
-    )
+    parts = [
+        labelled(images, arrays[key], len(known), f"{key} of {path}")
+        for images, key in ((train, "y_train"), (test, "y_test"))
+    ]
+    if len(lacking := np.setdiff1d(known, parts[1][1])):
+        raise BadInput(f"y_test of {path} never has the label {lacking[0]}: both halves need every class")
+    return *parts, tuple(names.tolist())
 
 
 def _npz_images(path: Path, key: str, array: np.ndarray) -> np.ndarray:

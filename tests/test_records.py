@@ -1,0 +1,202 @@
+"""What a record says of a run is true: which code made it, of what, and whether it comes out the same again."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (folder: each test in one of its own)
+
+import recollect
+from recollect import Experiment, Fixed, Relation, metrics, provenance, runs, studies
+from recollect.report import tables
+from recollect.store import Store
+
+
+def by(monkeypatch, commit: str) -> None:
+    monkeypatch.setattr(provenance, "_commit", lambda: commit)
+
+
+# Which code made it --------------------------------------------------------------------------------------------------
+def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatch):
+    assert call(f"run er {QUICK}").exit_code == 0
+    (name,) = kept()
+    record = lambda: json.loads(Path("again", name, "result.json").read_text())["provenance"]
+    by(monkeypatch, "one")
+    told = call(f"again runs/{name}")
+    assert told.exit_code == 0 and "already run" not in told.stderr and record()["commit"] == "one"
+    assert "already run" in call(f"again runs/{name}").stderr
+    for commit in ("two", "two+", None):
+        by(monkeypatch, commit)
+        assert "already run" not in call(f"again runs/{name}").stderr and record()["commit"] == commit
+    assert "already run" not in call(f"again runs/{name}").stderr, "code without a name is like no other"
+
+
+def test_the_commit_is_that_of_the_code_a_run_started_with(monkeypatch):
+    by(monkeypatch, "early")
+    result = recollect.run("er", epochs=1, report=lambda record: by(monkeypatch, "late"))
+    assert result["provenance"]["commit"] == "early"
+
+
+def test_a_run_that_other_code_began_says_so(monkeypatch):
+    class Killed(BaseException): ...
+
+    def stop(record):
+        raise Killed
+
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    experiment, store = Experiment.of("er", epochs=2, memory=20), Store("runs")
+    by(monkeypatch, "first")
+    seen = []
+    with pytest.raises(Killed):
+        runs.perform(experiment, store, device="cpu", report=lambda record: seen.append(1) or len(seen) > 1 and stop(0))
+    by(monkeypatch, "second")
+    made = runs.perform(experiment, store, device="cpu")["provenance"]
+    assert (made["commit"], made["begun"], made["resumed"]) == ("second", "first", 1)
+
+
+def test_a_study_of_runs_by_several_commits_names_them_all(monkeypatch):
+    Path("mine.toml").write_text('seeds = 1\n[[grid]]\nmethod = ["finetune", "er"]\nepochs = 1\n')
+    for commit, only in (("one", " --only finetune"), ("two", "")):
+        by(monkeypatch, commit)
+        made = document(f"study mine.toml{only}")["provenance"]
+        assert made["commit"] == ("one" if only else ["one", "two"])
+        assert made["versions"] == provenance.here("cpu")["versions"] and "settings" not in made
+    assert "Of 2 commits: one, two." in call("study mine.toml").stdout
+
+
+# Of what -------------------------------------------------------------------------------------------------------------
+class Mine(recollect.ER):
+    """A method of one's own."""
+
+
+def test_methods_of_ones_own_with_other_weightings_are_other_experiments():
+    made = [recollect.run(Mine(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
+    assert len({result["provenance"]["settings"] for result in made}) == 4
+    assert made[1]["experiment"]["options"] == {"object": "Mine()", "weighting": "Fixed(weights=(1, 3))"}
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    of_network = recollect.run("er", epochs=1, network=network)
+    for result in (made[0], of_network):
+        Path("mine.json").write_text(json.dumps(result))
+        assert "only the script that made them can run it again" in answer("again mine.json")
+
+
+def test_an_experiment_read_from_a_record_is_run_as_it_is():
+    first = recollect.run("rer", epochs=2, memory=20, seed=3, warmup=1)
+    experiment = Experiment.read(json.loads(json.dumps(first["experiment"])))
+    assert recollect.run(experiment)["class_il"] == first["class_il"]
+    with pytest.raises(recollect.BadInput, match="has all its settings"):
+        recollect.run(experiment, epochs=3)
+
+
+def test_a_result_in_the_place_of_another_is_refused():
+    for memory in (20, 50):
+        assert call(f"run er --epochs 1 --memory {memory}").exit_code == 0
+    fifty, twenty = (Path("runs", name, "result.json") for name in sorted(kept(), key=lambda name: "-m20-" in name))
+    for content, words in (
+        (fifty.read_text(), "the result of another experiment"),
+        *((wrong, "not the record of a run") for wrong in ("null", "{}", "[]", "3", '{"class_il": 3}')),
+        ("{", "is not whole"),
+    ):
+        twenty.write_text(content)
+        told = call(f"run er {QUICK}")
+        assert told.exit_code == 2 and words in told.stderr and "remove the folder" in told.stderr
+        assert told.stderr.splitlines()[-1].startswith("recollect: ")
+    assert call(f"run er {QUICK} --fresh").exit_code == 0
+
+
+def test_a_damaged_run_is_one_failed_run_of_a_study():
+    Path("mine.toml").write_text('seeds = 2\n[[grid]]\nmethod = ["finetune", "er"]\nepochs = 1\n')
+    assert call("study mine.toml").exit_code == 0
+    (Path("runs") / next(name for name in kept() if "-er-" in name) / "result.json").write_text("{")
+    assert call("study mine.toml --dry-run").exit_code == 0
+    told = call("study mine.toml")
+    assert told.exit_code == 1 and "is not whole" in told.stderr and "1 of 4 runs failed" in told.stderr
+    assert re.search(r"finetune +2 ", told.stdout) and re.search(r"er +1 ", told.stdout)
+
+
+def test_one_run_has_no_standard_deviation():
+    one = document(f"run er {QUICK} --seeds 1")["summary"]["class_il"]["acc"]
+    assert one["std"] is None and tables.cell(one, 1) == f"{one['mean']:.2f}"
+    assert metrics.half_width(one, 1) == 0
+
+
+# The same again ------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", ["er", "rer"])
+def test_runs_in_threads_are_the_runs_they_are_alone(name):
+    alone = lambda seed: recollect.run(name, network="cnn", epochs=1, memory=20, seed=seed, classes=[0, 1, 2, 3])
+    expected = [alone(seed)["class_il"] for seed in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        assert [result["class_il"] for result in pool.map(alone, range(4))] == expected
+
+
+# What a table does not show, its notes say ------------------------------------------------------------------------------
+def test_what_differs_between_rows_and_is_not_in_their_labels_is_noted():
+    Path("mine.toml").write_text(
+        'seeds = 1\n[[grid]]\nmethod = ["er", "finetune"]\nmemory = 20\nepochs = 1\n'
+        '[[grid]]\nmethod = "rer"\nmemory = [50, 100]\nepochs = 2\nnetwork = "cnn"\n'
+    )
+    study = studies.study("mine.toml")
+    made = {"provenance": provenance.here("cpu")}
+    documents = {label: [made | {"experiment": e.document()} for e in row] for label, row in study.rows.items()}
+    notes = list(tables.study_notes(study, documents))
+    assert "Not in all rows: network mlp, but cnn in rer, M = 50; rer, M = 100." in notes
+    assert "Not in all rows: epochs 1, but 2 in rer, M = 50; rer, M = 100." in notes
+    assert not any("memory" in note for note in notes[2:]), "finetune has none, and the other two say it"
+    assert "tasks 5" in notes[1] and "memory" not in notes[1] and "classes" not in notes[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("er+consolidate", "the warm-up is of no epoch"),
+        ("rer --set relation_from_task=9", "a task that does not come"),
+        ("rer --set warmup=1", "the warm-up lasts for all epochs"),
+    ],
+)
+def test_a_schedule_under_which_a_method_is_not_itself_is_noted(words, told):
+    assert told in call(f"run {words} --epochs 1 --memory 20").stderr
+
+
+# What cannot be -------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("grid", "words"),
+    [
+        ('method = ["er", "er"]', "method names er twice"),
+        ('method = "er"\nlr = [0.1, "0.1"]', "lr names 0.1 twice"),
+        ('method = "er"\nweights = [[1, 2], [1, 2]]', "weights names [1, 2] twice"),
+        ('method = "er"\nmomentum = 1.5', "momentum 1.5 must be a number below 1"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused(grid, words):
+    Path("mine.toml").write_text(f"[[grid]]\n{grid}\n")
+    assert words in answer("study mine.toml")
+
+
+def test_a_studys_file_is_told_how_to_end():
+    Path("mine.txt").write_text("")
+    assert "does not end in .toml" in answer("study mine.txt")
+
+
+def test_mistakes_in_a_method_of_ones_own_are_said_in_a_sentence():
+    class Greedy(recollect.FineTune):
+        def rehearse(self, memory):
+            return []
+
+    class Bare(recollect.ER):
+        def __init__(self):
+            self.mine = 1
+
+    class Rows(recollect.Weighting):
+        def loss(self, method, step, terms):
+            return terms.losses.sum(dim=1)
+
+    for method, words in (
+        (Greedy(), "Greedy.rehearse should take 0 batches"),
+        (Bare(), "Bare has no weighting"),
+        (recollect.ER(Rows()), "it must be one number"),
+    ):
+        with pytest.raises(recollect.BadInput, match=re.escape(words)):
+            recollect.run(method, epochs=1)
