@@ -61,16 +61,11 @@ def provenance(document: dict) -> str:
     return f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}."
 
 
-def interval(values: list[float]) -> str:
-    half = metrics.half_width({"std": stdev(values)}, len(values))
-    return f"{fmean(values):+.1f} ± {half:.1f}"
-
-
 def variants(path: str) -> str:
     """Baselines as they are, the rest also as the difference from the baseline on the same seeds."""
     document = record(path)
-    accuracies = {label: [run["class_il"]["acc"] for run in row["runs"]] for label, row in document["rows"].items()}
-    names, memories = (list(dict.fromkeys(label.split(", M = ")[i] for label in accuracies)) for i in (0, 1))
+    runs = {label: row["runs"] for label, row in document["rows"].items()}
+    names, memories = (list(dict.fromkeys(label.split(", M = ")[i] for label in runs)) for i in (0, 1))
     bases = {relational: base for base, relational in FAMILIES.items()}
     base = lambda name: bases.get(
         name.removesuffix(" fresh"), name.rpartition("+")[0] if name not in FAMILIES else name
@@ -80,13 +75,13 @@ def variants(path: str) -> str:
         cells = []
         for memory in memories:
             label = f"{name}, M = {memory}"
-            if label not in accuracies:
+            if label not in runs:
                 cells.append("–")
                 continue
             summary = document["rows"][label]["summary"]["class_il"]
-            gains = [a - b for a, b in zip(accuracies[label], accuracies[f"{base(name)}, M = {memory}"])]
-            gain = f" ({interval(gains)})" if name != base(name) else ""
-            cells.append(f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}{gain}")
+            gain = metrics.gain(runs[label], runs[f"{base(name)}, M = {memory}"], lambda run: run["seed"])
+            gained = f" ({gain['mean']:+.1f} ± {gain['half_width']:.1f})" if name != base(name) else ""
+            cells.append(f"{summary['acc']['mean']:.1f} / {summary['bwt']['mean']:.1f}{gained}")
         rows.append([f"`{name}`", *cells])
     header = ["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)]
     return markdown(header, rows) + "\n\n" + provenance(document)

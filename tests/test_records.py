@@ -120,7 +120,6 @@ def test_a_damaged_run_is_one_failed_run_of_a_study():
 def test_one_run_has_no_standard_deviation():
     one = document(f"run er {QUICK} --seeds 1")["summary"]["class_il"]["acc"]
     assert one["std"] is None and tables.cell(one, 1) == f"{one['mean']:.2f}"
-    assert metrics.half_width(one, 1) == 0
 
 
 # The same again ------------------------------------------------------------------------------------------------------
@@ -200,3 +199,31 @@ def test_mistakes_in_a_method_of_ones_own_are_said_in_a_sentence():
     ):
         with pytest.raises(recollect.BadInput, match=re.escape(words)):
             recollect.run(method, epochs=1)
+
+
+# What a row gains -----------------------------------------------------------------------------------------------------
+def test_a_gain_is_a_mean_of_differences_on_the_same_seeds_with_its_95_percent_interval():
+    runs = lambda *accs: [{"class_il": {"acc": acc}, "seed": seed} for seed, acc in enumerate(accs)]
+    gain = metrics.gain(runs(52.0, 61.0, 57.0, 99.0), runs(50.0, 60.0, 60.0), lambda run: run["seed"])
+    # differences 2, 1, −3: mean 0, standard deviation √7; t of 2 degrees of freedom at 97.5 % is 4.302653
+    assert gain["mean"] == 0 and (gain["ahead"], gain["seeds"]) == (2, 3)
+    assert gain["half_width"] == pytest.approx(4.302653 * 7**0.5 / 3**0.5, abs=1e-5)
+    assert metrics.gain(runs(1.0), runs(2.0), lambda run: run["seed"])["half_width"] is None
+    assert metrics.gain(runs(1.0), [], lambda run: run["seed"]) is None
+
+
+def test_a_study_says_what_its_rows_gain_on_one_of_them():
+    Path("mine.toml").write_text(
+        'seeds = 2\n[[grid]]\nmethod = ["er", "rer", "finetune"]\nmemory = [20, 50]\nepochs = 1\n'
+    )
+    rows = document("study mine.toml --against er")["rows"]
+    acc = lambda label, seed: rows[label]["runs"][seed]["class_il"]["acc"]
+    gain = rows["rer, M = 50"]["gain"]
+    assert gain["on"] == "er, M = 50" and gain["seeds"] == 2
+    assert gain["mean"] == pytest.approx(sum(acc("rer, M = 50", s) - acc("er, M = 50", s) for s in (0, 1)) / 2)
+    assert "gain" not in rows["er, M = 20"] and "gain" not in rows["finetune"]
+    assert {"er, M = 20", "rer, M = 50"} <= studies.bases(studies.study("mine.toml"), "finetune").keys()
+    told = call("study mine.toml --against finetune")
+    assert "of 2" in told.stdout and "95 %" in told.stdout
+    assert "can be set against 'icarl'" in call("study mine.toml --against icarl").stderr
+    assert studies.bases(studies.study("mine.toml"), "er, M = 20")["er, M = 50"] == "er, M = 20"

@@ -379,6 +379,7 @@ Place = Enum("Place", {name: name for name in places.PLACES}, type=str)
         epilog="Examples:\n\n"
         "[bold]recollect study[/]  what there is\n\n"
         "[bold]recollect study digits --seeds 3[/]  all methods on Split-Digits, in a minute or two\n\n"
+        "[bold]recollect study relation-digits --against er[/]  and what each row gains on ER\n\n"
         "[bold]recollect study table1-cifar10 --only 'M = 200' --dry-run[/]  what would run\n\n"
         "[bold]recollect study mine.toml --on slurm --place partition=gpu --jobs 8[/]  a study of your own, on a cluster\n\n"
         "A study of your own is a TOML file: [bold]question[/], [bold]seeds[/], and one or more [bold]\\[\\[grid]][/] whose keys are "
@@ -396,6 +397,13 @@ def study(
         Optional[list[str]],
         typer.Option(
             metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
+        ),
+    ] = None,
+    against: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="ROW",
+            help="Also what each row gains on this one, seed by seed; a method's name: on its row with the same settings.",
         ),
     ] = None,
     settings: Annotated[
@@ -433,6 +441,7 @@ def study(
         return out.print(table)
     with advised(device, on.value):
         chosen = studies.study(name, seeds, only or [], assignments(settings or []))
+    bases = studies.bases(chosen, against) if against else {}
     experiments, store = [experiment for row in chosen.rows.values() for experiment in row], Store(out_dir)
     if dry_run:
         done = {e for e in experiments if store.has(e)}
@@ -459,10 +468,19 @@ def study(
     )
     of = dict(zip(experiments, outcomes))
     documents = {label: list(runs.values()) for label, runs in complete(chosen, of).items()}
+    gained = lambda label: metrics.gain(
+        documents[label], documents.get(bases[label], []), lambda run: run["experiment"]["seed"]
+    )
+    gains = {label: (bases[label], gained(label)) for label in documents if label in bases}
     if as_json:
-        print_json(record(chosen, of, store))
+        found = record(chosen, of, store)
+        for label, (base, gain) in gains.items():
+            found["rows"][label]["gain"] = {"on": base, **gain} if gain else None
+        print_json(found)
     elif documents:
         out.print(tables.study(chosen, documents))
+        if gains:
+            out.print(tables.gains(gains))
         for line in tables.study_notes(chosen, documents):
             out.print(line, style="dim")
     report_failures(of)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from statistics import fmean, stdev
 from typing import NamedTuple
@@ -55,11 +55,17 @@ def across(results: Sequence[dict]) -> dict:
     }
 
 
-def half_width(spread: dict | None, runs: int) -> float:
-    """Half of the 95 % confidence interval of a mean over `runs` runs (Student's t)."""
+def gain(runs: Sequence[dict], base: Sequence[dict], seed: Callable[[dict], int]) -> dict | None:
+    """Class-IL ACC over other runs' on the same seeds: the mean, half of its 95 % confidence interval (Student's t; None of
+    one seed), and how many seeds are ahead; None if they share no seed."""
     from scipy.stats import t  # a part of scikit-learn's own requirements
 
-    return 0.0 if spread is None or runs < 2 else float(t.ppf(0.975, runs - 1)) * spread["std"] / runs**0.5
+    theirs = {seed(run): run["class_il"]["acc"] for run in base}
+    apart = [run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs]
+    if not apart:
+        return None
+    half = float(t.ppf(0.975, len(apart) - 1)) * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else None
+    return {"mean": fmean(apart), "half_width": half, "ahead": sum(a > 0 for a in apart), "seeds": len(apart)}
 
 
 def agreeing(one: dict, other: dict) -> tuple[int, int]:

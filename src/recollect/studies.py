@@ -255,6 +255,18 @@ def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: 
     return found
 
 
+def bases(study: Study, against: str) -> dict[str, str]:
+    """The row each row is to be compared with: a method's whose label is else the same, or the one with this very label."""
+    found = {}
+    for label in study.rows:
+        alike = ", ".join([against, *label.split(", ")[1:]])
+        if base := next((row for row in (alike, against) if row in study.rows and row != label), None):
+            found[label] = base
+    if not found:
+        raise BadInput(f"no row of {study.name} can be set against '{against}'; the rows: {'; '.join(study.rows)}")
+    return found
+
+
 def read(path: Path, seeds: int | None, given: Overrides) -> Study:
     """A study of one's own."""
     try:

@@ -121,6 +121,19 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
     return table
 
 
+def gains(rows: Mapping[str, tuple[str, dict | None]]) -> Table:
+    """What each row gains on another, seed by seed."""
+    title = "Class-IL ACC on the same seeds, mean ± half of its 95 % interval"
+    table = plain("", "against", "gain", "ahead on", title=title, numbers=True, long_labels=True)
+    for label, (base, gain) in rows.items():
+        if gain is None:
+            table.add_row(label, base, "–", "–")
+            continue
+        half = "" if gain["half_width"] is None else f" ± {gain['half_width']:.2f}"
+        table.add_row(label, base, f"{gain['mean']:+.2f}{half}", f"{gain['ahead']} of {gain['seeds']}")
+    return table
+
+
 def compared(ours: dict | None, theirs: Figure | None, runs: int) -> tuple[str, str, str]:
     """Published, ours, difference; marked where it is larger than two of the published standard deviations."""
     mine = cell(ours, runs)
