@@ -544,3 +544,11 @@ def test_run_takes_a_networks_name_or_a_network():
     settings = dict(classes=["0", "1"], tasks=1, epochs=1, memory=10)
     assert recollect.run("er", network="cnn", **settings)["network"] == "CNN"
     assert recollect.run("er", network=MLP((1, 8, 8), 2, hidden=7), **settings)["network"] == "MLP"
+
+
+def test_the_help_of_a_method_is_its_own():
+    import inspect
+
+    said = {kind: inspect.getdoc(kind) for kind in recollect.METHODS.values()}
+    assert "DER++" in said[recollect.DERpp] and "KD(memory draw 1)" in said[recollect.DERpp]
+    assert len(set(said.values())) == len(said)

@@ -1,5 +1,7 @@
 """One file a method; `METHODS` names them all."""
 
+import inspect
+
 from recollect.methods.agem import AGEM
 from recollect.methods.base import Method
 from recollect.methods.der import DER
@@ -30,3 +32,5 @@ METHODS: dict[str, type[Method]] = {
     "der": DER,
     "der++": DERpp,
 }
+for kind in METHODS.values():  # `help` of one without words of its own has its file's, the equation, and not its parent's
+    kind.__doc__ = kind.__doc__ or inspect.getdoc(inspect.getmodule(kind))
