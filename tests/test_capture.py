@@ -14,9 +14,15 @@ from recollect.experiments import RECIPES
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Steps are taken as the first of their kind is on a GPU: as they are, and watched."""
+    """Steps as on a GPU, but for the replaying: the first of a kind as it is, the others watched as the recorded one is."""
+
+    def step(graphs, variant, number, row, tape):
+        if variant not in graphs.graphs:
+            return graphs._first(variant, number, row, tape)
+        graphs._watched(number, row, tape)
+
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
-    monkeypatch.setattr(Graphs, "step", lambda graphs, variant, number, row, tape: graphs._watched(number, row, tape))
+    monkeypatch.setattr(Graphs, "step", step)
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -58,7 +64,30 @@ class Right(Averaging):
         self.mean.lerp_(terms.losses.detach().mean(), 0.1)
 
 
-@pytest.mark.parametrize(("method", "name"), [(Averaging, "Averaging.mean"), (Counting, "Counting.steps")])
+class Listing(Counting):
+    def begin_task(self, learner, task):
+        self.seen = {"labels": []}
+
+    def learn(self, new):
+        self.seen["labels"].append(len(new.y))
+        return recollect.ER.learn(self, new)
+
+
+class Once(Right):
+    """Makes something in its first step."""
+
+    def begin_task(self, learner, task):
+        super().begin_task(learner, task)
+        self.ready = False
+
+    def learn(self, new):
+        self.ready, self.mask = True, self.mask if self.ready else torch.ones(4)
+        return super().learn(new)
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [(Averaging, "Averaging.mean"), (Counting, "Counting.steps"), (Listing, "Listing.seen")]
+)
 def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, method, name):
     def learner(capture):
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
@@ -72,25 +101,35 @@ def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, m
         learner(capture=True).update(stream.tasks[0])
 
 
-def test_a_method_that_writes_into_its_tensor_is_not(watched):
+@pytest.mark.parametrize("method", [Right, Once])
+def test_a_method_that_writes_into_its_tensor_is_not(watched, method):
     stream = toy()
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-    learner = recollect.Learner(Right(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = recollect.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
     learner.capture = True
     learner.update(stream.tasks[0])
     assert learner.method.mean > 0
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [(1.0, 0.5), ("early", "late"), (False, True), (torch.ones(()), torch.ones(()))]
+    ("before", "after"),
+    [
+        *((1.0, 0.5), ("early", "late"), (False, True), (None, 0.1), ((1, 1), (1, 0.5)), ({1: [2]}, {1: [3]})),
+        (torch.ones(()), torch.ones(())),
+    ],
 )
 def test_what_changes_between_epochs_has_the_steps_recorded_again(watched, before, after):
     holder = SimpleNamespace(value=before)
     graphs = Graphs(lambda number, row, tape: None, holder)
-    graphs._watched(0, None, None)
-    graphs.graphs["a kind"] = "recorded"
+    graphs._first("a kind", 0, None, None)
     graphs.begin_epoch()
     assert graphs.graphs
     holder.value = after
+    graphs.begin_epoch()
+    assert not graphs.graphs
+    graphs._first("a kind", 0, None, None)
+    graphs.begin_epoch()
+    assert graphs.graphs
+    holder.more = 1
     graphs.begin_epoch()
     assert not graphs.graphs

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from recollect.errors import BadInput, RecollectError
 from recollect import streams
@@ -970,3 +971,9 @@ def test_a_class_without_test_images_is_refused(tmp_path):
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[y != 2], y_test=y[y != 2])
     with refused("never has the label 2"):
         streams.load(f"npz:{tmp_path}/own.npz", tasks=2)
+
+
+def test_a_task_without_images_names_its_classes():
+    x, y = torch.zeros(4, 1, 2, 2), torch.tensor([0, 0, 1, 1])
+    with refused("no test image of cat or dog"):
+        streams._part("test", x, y, range(2, 4), ["ant", "bee", "cat", "dog"])

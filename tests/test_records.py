@@ -1,10 +1,13 @@
 """What a record says of a run is true: which code made it, of what, and whether it comes out the same again."""
 
 import json
+import os
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (folder: each test in one of its own)
@@ -15,7 +18,8 @@ from recollect.report import tables
 from recollect.store import Store
 
 
-def by(monkeypatch, commit: str) -> None:
+def by(monkeypatch, commit: str | None) -> None:
+    monkeypatch.delenv("RECOLLECT_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "_commit", lambda: commit)
 
 
@@ -28,10 +32,12 @@ def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatc
     told = call(f"again runs/{name}")
     assert told.exit_code == 0 and "already run" not in told.stderr and record()["commit"] == "one"
     assert "already run" in call(f"again runs/{name}").stderr
-    for commit in ("two", "two+", None):
+    for commit in ("two", None, "two+"):
         by(monkeypatch, commit)
         assert "already run" not in call(f"again runs/{name}").stderr and record()["commit"] == commit
-    assert "already run" not in call(f"again runs/{name}").stderr, "code without a name is like no other"
+    assert "already run" not in call(f"again runs/{name}").stderr, "a changed tree is like no other"
+    Path("again", name, "result.json").write_text("{")
+    assert call(f"again runs/{name}").exit_code == 2 and call(f"again runs/{name} --fresh").exit_code == 0
 
 
 def test_the_commit_is_that_of_the_code_a_run_started_with(monkeypatch):
@@ -54,7 +60,8 @@ def test_a_run_that_other_code_began_says_so(monkeypatch):
         runs.perform(experiment, store, device="cpu", report=lambda record: seen.append(1) or len(seen) > 1 and stop(0))
     by(monkeypatch, "second")
     made = runs.perform(experiment, store, device="cpu")["provenance"]
-    assert (made["commit"], made["begun"], made["resumed"]) == ("second", "first", 1)
+    assert (made["commit"], made["commits"], made["resumed"]) == ("second", ["first", "second"], 1)
+    assert provenance.merged([made])["commit"] == ["first", "second"] and not provenance.same(made, made)
 
 
 def test_a_study_of_runs_by_several_commits_names_them_all(monkeypatch):
@@ -76,11 +83,15 @@ def test_methods_of_ones_own_with_other_weightings_are_other_experiments():
     made = [recollect.run(Mine(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
     assert len({result["provenance"]["settings"] for result in made}) == 4
     assert made[1]["experiment"]["options"] == {"object": "Mine()", "weighting": "Fixed(weights=(1, 3))"}
+    assert provenance.described(Fixed(torch.tensor([1.0, 3.0]))) == "Fixed(weights=(1.0, 3.0))"
+    mine = Mine()
+    mine.plan = {1: np.float64(0.5)}
+    assert provenance.described(mine) == "Mine(plan={1: 0.5})"
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     of_network = recollect.run("er", epochs=1, network=network)
     for result in (made[0], of_network):
         Path("mine.json").write_text(json.dumps(result))
-        assert "only the script that made them can run it again" in answer("again mine.json")
+        assert "only the script that made it can run it again" in answer("again mine.json")
 
 
 def test_an_experiment_read_from_a_record_is_run_as_it_is():
@@ -113,7 +124,7 @@ def test_a_damaged_run_is_one_failed_run_of_a_study():
     (Path("runs") / next(name for name in kept() if "-er-" in name) / "result.json").write_text("{")
     assert call("study mine.toml --dry-run").exit_code == 0
     told = call("study mine.toml")
-    assert told.exit_code == 1 and "is not whole" in told.stderr and "1 of 4 runs failed" in told.stderr
+    assert told.exit_code == 1 and "is not whole" in told.stderr and "1 of 4 runs failed\n" in told.stderr
     assert re.search(r"finetune +2 ", told.stdout) and re.search(r"er +1 ", told.stdout)
 
 
@@ -131,6 +142,22 @@ def test_runs_in_threads_are_the_runs_they_are_alone(name):
         assert [result["class_il"] for result in pool.map(alone, range(4))] == expected
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_process_forked_while_a_thread_has_a_run_has_runs_of_its_own():
+    started, go_on = threading.Event(), threading.Event()
+    wait = lambda record: started.set() or go_on.wait(60)
+    busy = threading.Thread(target=lambda: recollect.run("er", epochs=1, report=wait))
+    busy.start()
+    assert started.wait(60)
+    if not (child := os.fork()):
+        with runs._turn:
+            os._exit(7)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    go_on.set()
+    busy.join()
+    assert ended == 7
+
+
 # What a table does not show, its notes say ------------------------------------------------------------------------------
 def test_what_differs_between_rows_and_is_not_in_their_labels_is_noted():
     Path("mine.toml").write_text(
@@ -138,7 +165,7 @@ def test_what_differs_between_rows_and_is_not_in_their_labels_is_noted():
         '[[grid]]\nmethod = "rer"\nmemory = [50, 100]\nepochs = 2\nnetwork = "cnn"\n'
     )
     study = studies.study("mine.toml")
-    made = {"provenance": provenance.here("cpu")}
+    made = {"provenance": provenance.here("cpu") | {"finished": provenance.now()}}
     documents = {label: [made | {"experiment": e.document()} for e in row] for label, row in study.rows.items()}
     notes = list(tables.study_notes(study, documents))
     assert "Not in all rows: network mlp, but cnn in rer, M = 50; rer, M = 100." in notes
@@ -150,7 +177,7 @@ def test_what_differs_between_rows_and_is_not_in_their_labels_is_noted():
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("er+consolidate", "the warm-up is of no epoch"),
+        ("er+consolidate", "there is no warm-up"),
         ("rer --set relation_from_task=9", "a task that does not come"),
         ("rer --set warmup=1", "the warm-up lasts for all epochs"),
     ],

@@ -15,7 +15,8 @@ from recollect.experiments import Experiment
 from recollect.store import Recording, Store, read_lines, read_result
 
 EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
-RESULT = {"experiment": EXPERIMENT.document(), "class_il": {"acc": 61.5}, "task_il": {"acc": 90.0}}
+MEASURED = {"acc": 61.5, "bwt": None, "forgetting": None, "fwt": None, "matrix": [[61.5]]}
+RESULT = {"experiment": EXPERIMENT.document(), "class_il": MEASURED, "task_il": MEASURED}
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ def test_an_old_run_stays_until_the_new_one_is_whole(store):
     with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
         raise KeyboardInterrupt
     assert store.result(EXPERIMENT) == RESULT
-    record(store, better := RESULT | {"class_il": {"acc": 70.0}})
+    record(store, better := RESULT | {"class_il": MEASURED | {"acc": 70.0}})
     assert store.result(EXPERIMENT) == better and names(store) == [EXPERIMENT.name]
 
 

@@ -184,7 +184,7 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     study = studies.study("table5-small-memory", 2, only=["er, M = 50"])
     result = lambda acc: {s: {"acc": acc, "bwt": -1.0, "forgetting": 1.0, "fwt": 0.0} for s in ("class_il", "task_il")}
     label = "er, M = 50"
-    made = {"provenance": cli.provenance.here("cpu")}
+    made = {"provenance": cli.provenance.here("cpu") | {"finished": cli.provenance.now()}}
     documents = {label: [result(43.0) | made | {"experiment": e.document()} for e in study.rows[label]]}
     text = "".join(
         cell for column in tables.study(study, documents).columns for cell in (str(c) for c in column._cells)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from types import NoneType
 
 import torch
 from torch import Tensor
@@ -13,7 +14,6 @@ from recollect.plan import Plan, Row
 from recollect.tape import Tape
 
 Body = Callable[[int, Row, Tape], None]
-Held = dict[tuple[str, str], Tensor | bool | int | float | str]  # by holder and name
 
 
 @contextlib.contextmanager
@@ -41,32 +41,40 @@ class Graphs:
 
     The first step of a variant runs as it is (libraries choose their kernels then), the second is recorded, and from
     then on it is replayed: what changes from step to step is the row of the plan, copied to where the graph reads it.
-    Of the `holders` (the method, the weighting) a graph reads tensors where they lay and plain values as they were: bound
-    anew between two epochs, they have it recorded again; by a step itself, they are refused.
+    Of the `holders` (the method, the weighting) a graph reads tensors where they lay and plain values as they were: what is
+    bound anew between two epochs has it recorded again, and a step that binds it anew every time is refused.
     """
 
     def __init__(self, body: Body, *holders: object):
         self.body, self.holders = body, holders
         self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]] | None] = {}
         self.pool = torch.cuda.graph_pool_handle()  # graphs of a task never run at the same time: they share memory
+        self.stale: list = []  # graphs no longer replayed; the memory is theirs until another is recorded
 
     def begin_epoch(self) -> None:
         if self.graphs and changed(self.held, held(self.holders)):
-            self.graphs.clear()
-            self.pool = torch.cuda.graph_pool_handle()
+            self._forget()
 
     def step(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
         if variant not in self.graphs:
-            self.graphs[variant] = None
-            return self._watched(number, row, tape)
+            return self._first(variant, number, row, tape)
         if self.graphs[variant] is None:
             self.graphs[variant] = self._record(number, row)
+            self.stale.clear()
         graph, reads, kept = self.graphs[variant]
         for place, value in zip(reads, row):
             if value is not None:
                 place.copy_(value)
         graph.replay()
         tape.keep(**{name: tensor.clone() for name, tensor in kept.items()})  # the next replay overwrites them
+
+    def _first(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
+        before = held(self.holders)
+        self.body(number, row, tape)
+        self.held = held(self.holders)
+        if changed(before, self.held):  # made in its first step: a mask, say
+            self._forget()
+        self.graphs[variant] = None
 
     def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
         graph, tape = torch.cuda.CUDAGraph(), Tape()
@@ -82,28 +90,42 @@ class Graphs:
     def _watched(self, number: int, row: Row, tape: Tape) -> None:
         before = held(self.holders)
         self.body(number, row, tape)
-        self.held = held(self.holders)
-        for holder, name in changed(before, self.held):
+        for holder, name in changed(before, held(self.holders)):
             raise BadInput(
                 f"a step binds {holder}.{name} anew, which a recorded step cannot do again; "
-                "keep a tensor and write into it (add_, copy_, lerp_), or make the learner with capture=False"
+                "keep a tensor and write into it (add_, copy_, lerp_), or say `captures = False` in the method"
             )
 
-
-def held(holders: Iterable[object]) -> Held:
-    """The tensors and plain values they hold."""
-    return {
-        (type(holder).__name__, name): value
-        for holder in holders
-        for name, value in vars(holder).items()
-        if isinstance(value, (Tensor, bool, int, float, str))
-    }
+    def _forget(self) -> None:
+        self.stale += self.graphs.values()
+        self.graphs.clear()
 
 
-def changed(before: Held, after: Held) -> list[tuple[str, str]]:
-    """Those that were there before and are others now."""
-    other = lambda one, two: one is not two and (isinstance(one, Tensor) or isinstance(two, Tensor) or one != two)
-    return [key for key, value in before.items() if key in after and other(value, after[key])]
+def held(holders: Iterable[object]) -> dict[tuple[str, str], object]:
+    """What they hold, by class and name."""
+    return {(type(holder).__name__, name): fixed(value) for holder in holders for name, value in vars(holder).items()}
+
+
+def fixed(value: object) -> object:
+    """A value as it is now: tensors and plain values as they are, containers as tuples of these; of all else only the kind."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(fixed, value))
+    if isinstance(value, dict):
+        return tuple((key, fixed(of)) for key, of in value.items())
+    return value if isinstance(value, (Tensor, bool, int, float, str, NoneType)) else type(value)
+
+
+def changed(before: dict, after: dict) -> list[tuple[str, str]]:
+    """What is other now, came or went."""
+    return [key for key in before | after if not alike(before.get(key, ...), after.get(key, ...))]
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return one is other
+    return one is other or one == other
 
 
 def train_epoch(

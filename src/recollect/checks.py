@@ -28,7 +28,7 @@ def numbers(**settings: float) -> None:
             raise BadInput(f"{name} {value!r} must be a {'' if name in REAL else 'whole '}number")
         positive, most = name in POSITIVE, 2**63 if name == "seed" else math.inf
         if not 0 <= value < most or positive and value == 0:
-            wanted = "greater than 0" if positive else "from 0 up" if value < most else "below 2⁶³"
+            wanted = "greater than 0" if positive else "below 2⁶³" if most <= value < math.inf else "from 0 up"
             raise BadInput(f"{name} {value} must be a number {wanted}{' and finite' * (value == math.inf)}")
         if name == "momentum" and value >= 1:
             raise BadInput(f"momentum {value} must be a number below 1")

@@ -24,7 +24,7 @@ from recollect.experiments import RECIPES, Experiment, advising, defaults
 from recollect.published import published
 from recollect.report import console, tables
 from recollect.report.progress import Display
-from recollect.store import Store, read_result, validation
+from recollect.store import Damaged, Store, read_result, validation
 from recollect.streams import sources
 from recollect.studies import FAMILIES, STUDIES
 from recollect.version import __version__
@@ -254,9 +254,11 @@ def again(
             raise BadInput(f"{path} is of a run in {experiment.precision}, which needs a GPU")
         then[experiment] = document
     deterministic = deterministic or all(d.get("provenance", {}).get("deterministic") for d in then.values())
-    there = [store.result(experiment)["provenance"] for experiment in then if store.has(experiment)]
-    # A repetition that is there already speaks for the code, versions and device it was made with.
-    fresh = fresh or bool(there) and not provenance.same(provenance.here(runs.choose(device.value)), *there)
+    here = provenance.here(runs.choose(device.value)) | {"deterministic": deterministic}
+    for experiment in [] if fresh else filter(store.has, then):
+        # A repetition that is there already speaks for the code, versions and device it was made with.
+        if not provenance.same(here, store.result(experiment)["provenance"]):
+            store.forget(experiment)
     chosen = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
     outcomes = dict(zip(then, perform(list(then), store, quiet, keep_going=True, **chosen)))
     pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
@@ -274,11 +276,6 @@ def again(
 def recorded(path: Path) -> tuple[Experiment, dict]:
     """The experiment of a run's record, and the record."""
     document = read_result(path)
-    of = document["experiment"]
-    if "object" in (of.get("options") or ()) or " " in str(of.get("network")):
-        raise BadInput(
-            f"{path} is of a run made with a method or network object; only the script that made them can run it again"
-        )
     try:
         experiment = Experiment.read(document["experiment"])
         tables.again({"": (document, document)})  # it has what is to be compared
@@ -403,7 +400,7 @@ def study(
         Optional[str],
         typer.Option(
             metavar="ROW",
-            help="Also what each row gains on this one, seed by seed; a method's name: on its row with the same settings.",
+            help="Also what each row gains on this one, seed by seed; a method's name: on its row whose label is else the same.",
         ),
     ] = None,
     settings: Annotated[
@@ -684,9 +681,10 @@ def perform(
             display.say(
                 f"the relation begins at a task that does not come: {names} will use the preset weights throughout"
             )
-        if hasty := {e.method for e in experiments if "consolidate" in e.method and dict(e.options)["warmup"] == 0}:
-            names = " and ".join(sorted(hasty))
-            display.say(f"the warm-up is of no epoch: {names} will learn no task but the first; set warmup=1")
+        hasty = lambda e: "consolidate" in e.method and dict(e.options)["warmup"] == 0 and not late(e)
+        if early := set(map(attrgetter("method"), filter(hasty, experiments))):
+            names = " and ".join(sorted(early))
+            display.say(f"there is no warm-up: {names} will learn new samples from the memory only; 2 epochs have one")
         there = [] if fresh else [experiment for experiment in experiments if store.has(experiment)]
         for experiment in there:
             if len(there) <= 10:
@@ -721,7 +719,10 @@ def report_failures(outcomes: dict[Experiment, dict | Exception]) -> None:
     for sentence, (first, *others) in runs_by.items():
         print(f"recollect: {first}{f' and {len(others)} more' * bool(others)} failed: {sentence}", file=sys.stderr)
     if wrong:
-        fail(f"{len(wrong)} of {len(outcomes)} runs failed; the same command tries them again", 1)
+        damaged = all(isinstance(o, Damaged) for o in outcomes.values() if isinstance(o, Exception))
+        fail(
+            f"{len(wrong)} of {len(outcomes)} runs failed{'' if damaged else '; the same command tries them again'}", 1
+        )
 
 
 def several(documents: Sequence[dict]) -> dict:

@@ -207,6 +207,8 @@ class Experiment:
     def read(cls, document: dict) -> Experiment:
         """The experiment a document describes; what it does not say, or left open, is as in the table of defaults."""
         settings = {key: value for key, value in document.items() if key not in ("content", "options")}
+        if "object" in document["options"] or " " in (document["network"] or ""):
+            raise BadInput("the record is of a method or network object; only the script that made it can run it again")
         experiment = cls.of(**settings, **document["options"])
         if experiment.content != document["content"]:
             what = "is not there" if experiment.content is None else "has changed since"

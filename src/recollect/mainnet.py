@@ -200,7 +200,7 @@ class MainNet:
 
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
         """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
-        if loss.ndim:
+        if loss.numel() != 1:
             raise BadInput(
                 f"the loss to descend is of shape {list(loss.shape)}; it must be one number, a mean over rows"
             )

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import NoneType
 
 import numpy
 import torch
@@ -17,8 +18,6 @@ from torch import nn
 
 from recollect import ranks
 from recollect.version import __version__
-
-ORIGIN = ("commit", "versions", "device")
 
 
 def here(device: str) -> dict:
@@ -35,7 +34,6 @@ def here(device: str) -> dict:
         "device": f"{device}: {named}",
         "threads": torch.get_num_threads(),
         **({"ranks": ranks.world()} if ranks.several() else {}),
-        "finished": now(),
     }
 
 
@@ -43,30 +41,42 @@ def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-def same(*provenances: dict) -> bool:
-    """Made by one state of the code, with the same versions, on the same device? Unknown and changed code is like no other."""
-    origin = merged(provenances)
-    commit = origin["commit"]
-    return isinstance(commit, str) and not commit.endswith("+") and not any(isinstance(origin[k], list) for k in ORIGIN)
+def commits(made: dict) -> list:
+    """All that had a part in a run: other code than began it may have gone on with it."""
+    return made.get("commits", [made["commit"]])
 
 
-def merged(provenances: Sequence[dict]) -> dict:
+def same(one: dict, other: dict) -> bool:
+    """Made by one state of the code, with the same versions, on the same device? A changed tree is like no other."""
+    known = len({*commits(one), *commits(other)}) == 1 and not str(one["commit"]).endswith("+")
+    return known and all(one.get(key) == other.get(key) for key in ("versions", "device", "deterministic"))
+
+
+def merged(made: Sequence[dict]) -> dict:
     """What several runs' provenances have in common; where they differ, all that there is."""
-    found = {}
-    for key in ORIGIN:
-        values = [p[key] for i, p in enumerate(provenances) if p[key] not in [q[key] for q in provenances[:i]]]
-        found[key] = values[0] if len(values) == 1 else values
-    return found | {"finished": max(p["finished"] for p in provenances)}
+    values = {
+        "commit": [commit for one in made for commit in commits(one)],
+        **{key: [one[key] for one in made] for key in ("versions", "device")},
+    }
+    distinct = {key: [v for i, v in enumerate(of) if v not in of[:i]] for key, of in values.items()}
+    found = {key: of[0] if len(of) == 1 else of for key, of in distinct.items()}
+    return found | {"finished": max(one["finished"] for one in made)}
 
 
 def described(thing: object) -> str:
-    """An object of one's own by its class and the plain values it holds."""
-    plain = lambda value: (
-        isinstance(value, (bool, int, float, str, type(None)))
-        or (isinstance(value, (tuple, list)) and all(map(plain, value)))
-    )
-    held = (f"{name}={value!r}" for name, value in getattr(thing, "__dict__", {}).items() if plain(value))
+    """An object of one's own by its class and what it holds."""
+    held = (f"{name}={_told(value)}" for name, value in getattr(thing, "__dict__", {}).items() if name != "weighting")
     return f"{type(thing).__name__}({', '.join(held)})"
+
+
+def _told(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(_told, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_told(key)}: {_told(of)}' for key, of in value.items())}}}"
+    if isinstance(value, (torch.Tensor, numpy.ndarray, numpy.generic)):
+        return _told(value.tolist())
+    return repr(value) if isinstance(value, (bool, int, float, str, NoneType)) else type(value).__name__
 
 
 def fingerprint(network: nn.Module) -> str:

@@ -6,6 +6,8 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import json
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -35,6 +37,16 @@ FLAGS = (
 )
 _inside, _before = 0, None  # runs under way in this process, and what torch was set to before them
 _turn = threading.RLock()  # torch's generators, its threads and forward mode are one for all threads of a process
+
+
+def _own_turn() -> None:
+    """In a forked process: a thread that had the turn is not there to give it back."""
+    global _turn
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_own_turn)
 
 
 def run(
@@ -199,14 +211,15 @@ class Run:
         with arithmetic(learner, self.experiment.precision, self.deterministic):
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
-            begun = str(origin["commit"]) if saved is None else _text(saved.get("run.begun"))
+            commits = [*_read_commits(saved), origin["commit"]]
+            commits = list(dict.fromkeys(commits))  # all that had a part in it
             untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start
 
             def state() -> dict:
                 counts = {"seconds": torch.tensor(seconds(), dtype=torch.float64), "resumed": torch.tensor(resumed)}
                 seen = {"measures": torch.tensor([untrained, *rows], dtype=torch.float64)}  # [1 + tasks, 2, tasks]
-                by = {"begun": torch.tensor(list(begun.encode()), dtype=torch.uint8)}
+                by = {"commits": torch.tensor(list(json.dumps(commits).encode()), dtype=torch.uint8)}
                 return joined({"at": learner.state(), "run": counts | seen | by})
 
             def told(record: dict) -> None:
@@ -235,7 +248,7 @@ class Run:
                 "provenance": {
                     **origin,
                     "finished": provenance.now(),
-                    **({"begun": begun} if begun not in ("", str(origin["commit"])) else {}),
+                    **({"commits": commits} if len(commits) > 1 else {}),
                     "settings": self.experiment.hash,
                     "deterministic": self.deterministic,
                     "resumed": resumed,
@@ -255,8 +268,8 @@ class Run:
         return measures, float(run["seconds"]), int(run["resumed"]) + 1
 
 
-def _text(letters: torch.Tensor | None) -> str:
-    return "" if letters is None else bytes(letters.tolist()).decode()
+def _read_commits(saved: dict | None) -> list:
+    return json.loads(bytes(saved["run.commits"].tolist())) if saved and "run.commits" in saved else []
 
 
 @functools.lru_cache(maxsize=2)

@@ -45,6 +45,10 @@ class Done(BadInput):
     """This run is complete."""
 
 
+class Damaged(BadInput):
+    """What should be a run's result is none."""
+
+
 class Store:
     """A folder of runs."""
 
@@ -68,7 +72,7 @@ class Store:
             return None
         path = self.path(experiment)
         if (result := read_result(path))["experiment"] != experiment.document():
-            raise BadInput(f"{path} holds the result of another experiment; remove the folder and run this one again")
+            raise Damaged(f"{path} holds the result of another experiment; remove the folder and run this one again")
         return result
 
     def forget(self, experiment: Experiment) -> None:
@@ -222,14 +226,15 @@ def read_result(path: Path) -> dict:
     try:
         document = json.loads(file.read_text())
     except FileNotFoundError:
-        raise BadInput(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
+        raise Damaged(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise BadInput(f"{file} is not whole; {way_out}") from None
-    has = lambda key: isinstance(document, dict) and isinstance(document.get(key), dict)
-    if not all(map(has, ("experiment", "class_il", "task_il"))):
-        raise BadInput(f"{file} is not the record of a run; {way_out}")
+        raise Damaged(f"{file} is not whole; {way_out}") from None
+    of = lambda key: found if isinstance(found := document.get(key), dict) else {}
+    measured = lambda setting: {"acc", "bwt", "forgetting", "fwt", "matrix"} <= of(setting).keys()
+    if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
+        raise Damaged(f"{file} is not the record of a run; {way_out}")
     return document
 
 

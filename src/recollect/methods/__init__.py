@@ -32,5 +32,7 @@ METHODS: dict[str, type[Method]] = {
     "der": DER,
     "der++": DERpp,
 }
-for kind in METHODS.values():  # `help` of one without words of its own has its file's, the equation, and not its parent's
+for (
+    kind
+) in METHODS.values():  # `help` of one without words of its own has its file's, the equation, and not its parent's
     kind.__doc__ = kind.__doc__ or inspect.getdoc(inspect.getmodule(kind))

@@ -16,7 +16,7 @@ from pathlib import Path
 from recollect import ranks, runs
 from recollect.errors import BadInput, RecollectError, unknown
 from recollect.experiments import Experiment
-from recollect.store import Busy, Done, Store
+from recollect.store import Busy, Damaged, Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]
@@ -102,7 +102,7 @@ def perform_all(
 def _read(store: Store, experiment: Experiment) -> dict | Exception:
     try:
         return store.result(experiment)
-    except BadInput as error:  # a damaged one
+    except Damaged as error:
         return error
 
 

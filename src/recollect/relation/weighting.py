@@ -167,7 +167,7 @@ class Relation(Relational):
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
-        self.tried: bool | None = None  # the network, in forward mode
+        self.tried = False
         if ranks.several() and self.hypergradient != "forward":
             raise BadInput(
                 f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"

@@ -159,18 +159,19 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
         yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
     used = [run["experiment"] for runs in documents.values() for run in runs]
     shared, unlike = [], []
+    says = lambda label, told: any(part.startswith(told) for part in label.split(", "))
     for key in NOTED:
         told = f"{'M' if key == 'memory' else key} = "  # as labels have it
         values: dict[str, list[str]] = {}
         for label, runs in documents.items():
             given = runs[0]["experiment"][key]
-            if told not in label and (key, given) != ("memory", 0):  # 0: the method has none
+            if not says(label, told) and (key, given) != ("memory", 0):  # 0: the method has none
                 shown = "as usual" if given is None else ", ".join(given) if isinstance(given, list) else str(given)
                 values.setdefault(shown, []).append(label)
         usual, *others = sorted(values, key=lambda value: -len(values[value])) or ["as usual"]
         if others:
             unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
-        elif usual != "as usual" and not any(told in label for label in documents):
+        elif usual != "as usual" and not any(says(label, told) for label in documents):
             shared.append(f"{key} {usual}")
     yield f"Ours, in all rows: {', '.join(shared)}."
     for line in unlike:
