@@ -87,6 +87,16 @@ def variants(path: str) -> str:
     return markdown(header, rows) + "\n\n" + provenance(document)
 
 
+def weights_of_terms(path: str) -> str:
+    """Mean weights past the warm-up, seed by seed, of each task from the second on."""
+    rows = [
+        [f"`{method}`", str(run["seed"]), *(", ".join(f"{w:.2f}" for w in task.values()) for task in run["weights"])]
+        for method, runs in record(path).items()
+        for run in runs
+    ]
+    return markdown(["method", "seed", *(f"task {task}" for task in range(2, 6))], rows)
+
+
 def similarity(path: str) -> str:
     document = record(path)
     rows = {}
@@ -405,6 +415,7 @@ TABLES = {
     "demo": demo,
     **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
+    "phase-cifar10-cnn-weights": partial(weights_of_terms, "results/phase-cifar10-cnn-weights.json"),
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
