@@ -211,8 +211,7 @@ class Run:
         with arithmetic(learner, self.experiment.precision, self.deterministic):
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
-            commits = [*_read_commits(saved), origin["commit"]]
-            commits = list(dict.fromkeys(commits))  # all that had a part in it
+            commits = list(dict.fromkeys([*_read_commits(saved), origin["commit"]]))  # all that had a part in it
             untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start
 

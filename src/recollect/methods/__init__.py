@@ -32,7 +32,6 @@ METHODS: dict[str, type[Method]] = {
     "der": DER,
     "der++": DERpp,
 }
-for (
-    kind
-) in METHODS.values():  # `help` of one without words of its own has its file's, the equation, and not its parent's
-    kind.__doc__ = kind.__doc__ or inspect.getdoc(inspect.getmodule(kind))
+# The help of a method without words of its own is its file's, the equation, and not its parent's.
+for _method in METHODS.values():
+    _method.__doc__ = _method.__doc__ or inspect.getdoc(inspect.getmodule(_method))
