@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 import torch
 
-from recollect import ER, DERpp, Weighting, metrics, run
+from recollect import ER, DERpp, Weighting, metrics, provenance, run
 from recollect.studies import FAMILIES, OWN, study
 from recollect.terms import weighed
 
@@ -70,13 +70,8 @@ def main(stream: str, seeds: int) -> None:
     rows = {
         label: {"runs": [kept(d) for d in runs], "summary": metrics.across(runs)} for label, runs in documents.items()
     }
-    first = next(iter(documents.values()))[0]
-    print(
-        json.dumps(
-            {"study": f"replayed-{stream}", "rows": rows, "provenance": {**first["provenance"], "settings": None}},
-            indent=1,
-        )
-    )
+    made = provenance.merged([d["provenance"] for runs in documents.values() for d in runs])
+    print(json.dumps({"study": f"replayed-{stream}", "rows": rows, "provenance": made}, indent=1))
 
 
 if __name__ == "__main__":

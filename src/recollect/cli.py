@@ -11,7 +11,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from enum import Enum
-from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -665,6 +664,18 @@ def advised(device: Device, on: str = "local") -> contextlib.AbstractContextMana
     return advising(resnet18="bfloat16") if where == "cuda" else contextlib.nullcontext()
 
 
+# Schedules under which a method is not itself, and whose they are.
+_late = lambda e, options: e.tasks is not None and options.get("relation_from_task", 0) > e.tasks
+_hasty = lambda e, options: "consolidate" in e.method and options["warmup"] == 0 and not _late(e, options)
+NOTES = {
+    "the warm-up lasts for all epochs: {} will use the preset weights throughout": lambda e, options: (
+        options.get("warmup", -1) >= e.epochs
+    ),
+    "the relation begins at a task that does not come: {} will use the preset weights throughout": _late,
+    "there is no warm-up: {} will learn new samples from the memory only; 2 epochs have one": _hasty,
+}
+
+
 def perform(
     experiments: Sequence[Experiment], store: Store, quiet: bool, keep_going: bool = False, fresh: bool = False, **more
 ) -> list:
@@ -672,19 +683,9 @@ def perform(
     end, or stands in its place."""
     store.prepare()
     with Display(experiments, quiet or ranks.rank() > 0) as display:
-        if idle := {e.method for e in experiments if dict(e.options).get("warmup", -1) >= e.epochs}:
-            names = " and ".join(sorted(idle))
-            display.say(f"the warm-up lasts for all epochs: {names} will use the preset weights throughout")
-        late = lambda e: e.tasks is not None and dict(e.options).get("relation_from_task", 0) > e.tasks
-        if idle := set(map(attrgetter("method"), filter(late, experiments))):
-            names = " and ".join(sorted(idle))
-            display.say(
-                f"the relation begins at a task that does not come: {names} will use the preset weights throughout"
-            )
-        hasty = lambda e: "consolidate" in e.method and dict(e.options)["warmup"] == 0 and not late(e)
-        if early := set(map(attrgetter("method"), filter(hasty, experiments))):
-            names = " and ".join(sorted(early))
-            display.say(f"there is no warm-up: {names} will learn new samples from the memory only; 2 epochs have one")
+        for sentence, of in NOTES.items():
+            if names := {experiment.method for experiment in experiments if of(experiment, dict(experiment.options))}:
+                display.say(sentence.format(" and ".join(sorted(names))))
         there = [] if fresh else [experiment for experiment in experiments if store.has(experiment)]
         for experiment in there:
             if len(there) <= 10:

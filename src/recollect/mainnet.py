@@ -144,10 +144,10 @@ class MainNet:
             for name, p in m._parameters.items()
             if p is not None and p.requires_grad
         ]
-        if low:  # matrices first: they are rounded together
-            trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        if low:  # matrices first: they are rounded together
+            trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
         self._frozen = [p for p in module.parameters() if not p.requires_grad]
         self._resting = list(dict.fromkeys(home[name] for home, name in trainable))
         self._parameters = Slots(trainable, device, dtype, channels_last=device.type == "cuda")

@@ -25,6 +25,7 @@ import torch
 
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import Experiment
+from recollect.metrics import METRICS
 
 try:
     import fcntl
@@ -232,7 +233,7 @@ def read_result(path: Path) -> dict:
     except ValueError:
         raise Damaged(f"{file} is not whole; {way_out}") from None
     of = lambda key: found if isinstance(found := document.get(key), dict) else {}
-    measured = lambda setting: {"acc", "bwt", "forgetting", "fwt", "matrix"} <= of(setting).keys()
+    measured = lambda setting: {*METRICS, "matrix"} <= of(setting).keys()
     if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
         raise Damaged(f"{file} is not the record of a run; {way_out}")
     return document

@@ -153,11 +153,8 @@ NOTED = (
 NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devices"}
 
 
-def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterator[str]:
-    yield "Mean ± standard deviation over the runs, in %."
-    if any(published(study.name, label) for label in documents):
-        yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
-    used = [run["experiment"] for runs in documents.values() for run in runs]
+def alike(documents: Mapping[str, Sequence[dict]]) -> tuple[list[str], list[str]]:
+    """The settings all rows share, and those they do not and their labels do not say either."""
     shared, unlike = [], []
     says = lambda label, told: any(part.startswith(told) for part in label.split(", "))
     for key in NOTED:
@@ -173,6 +170,15 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
             unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
         elif usual != "as usual" and not any(says(label, told) for label in documents):
             shared.append(f"{key} {usual}")
+    return shared, unlike
+
+
+def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterator[str]:
+    yield "Mean ± standard deviation over the runs, in %."
+    if any(published(study.name, label) for label in documents):
+        yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
+    used = [run["experiment"] for runs in documents.values() for run in runs]
+    shared, unlike = alike(documents)
     yield f"Ours, in all rows: {', '.join(shared)}."
     for line in unlike:
         yield f"Not in all rows: {line}."
