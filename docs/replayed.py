@@ -51,6 +51,16 @@ def replayed(base: str, settings: dict, schedule: dict) -> dict:
     return run(METHODS[base](weighting=Replayed(schedule)), **settings)
 
 
+def tell(name: str, documents: dict[str, list[dict]]) -> None:
+    """Print the rows in the form of a study's record."""
+    kept = lambda d: {"seed": d["experiment"]["seed"], "class_il": {m: d["class_il"][m] for m in metrics.METRICS}}
+    rows = {
+        label: {"runs": [kept(d) for d in runs], "summary": metrics.across(runs)} for label, runs in documents.items()
+    }
+    made = provenance.merged([d["provenance"] for runs in documents.values() for d in runs])
+    print(json.dumps({"study": name, "rows": rows, "provenance": made}, indent=1))
+
+
 def main(stream: str, seeds: int) -> None:
     documents = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
@@ -66,12 +76,7 @@ def main(stream: str, seeds: int) -> None:
                 documents[f"{FAMILIES[base]}, M = {memory}"] = relational
                 documents[f"{base}+replayed, M = {memory}"] = list(own)
                 documents[f"{base}+another's, M = {memory}"] = list(anothers)
-    kept = lambda d: {"seed": d["experiment"]["seed"], "class_il": {m: d["class_il"][m] for m in metrics.METRICS}}
-    rows = {
-        label: {"runs": [kept(d) for d in runs], "summary": metrics.across(runs)} for label, runs in documents.items()
-    }
-    made = provenance.merged([d["provenance"] for runs in documents.values() for d in runs])
-    print(json.dumps({"study": f"replayed-{stream}", "rows": rows, "provenance": made}, indent=1))
+    tell(f"replayed-{stream}", documents)
 
 
 if __name__ == "__main__":

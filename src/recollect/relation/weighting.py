@@ -62,9 +62,6 @@ class Phased(Weighting):
         warmup = epochs // 2 if self.warmup is None else self.warmup
         self.phase = "preset" if task + 1 < self.relation_from_task else "warm-up" if epoch < warmup else "relation"
 
-    def variant(self, number: int) -> object:
-        return self.phase
-
 
 class Consolidate(Phased):
     """First learn the new task, then only rehearse: past the warm-up the new samples' weight is 0, the memory's as preset."""
@@ -182,7 +179,7 @@ class Relation(Relational):
         return self.phase != "preset" and number % self.every == 0
 
     def variant(self, number: int) -> object:
-        return self.phase, self.due(number)
+        return self.due(number)
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return ("all",) * draws * (2 if self.order == "printed" else 3)
