@@ -87,6 +87,19 @@ def variants(path: str) -> str:
     return markdown(header, rows) + "\n\n" + provenance(document)
 
 
+def mixed() -> str:
+    """The rule, RDER, and DER++ with some of RDER's weights in place of the rule's: what that changes on the same seeds."""
+    document, rule = record("results/mixed-cifar10-cnn.json"), "der+++consolidate, M = 200"
+    there = record("results/phase-cifar10-cnn.json")["rows"]
+    rows = {label: there[label] for label in (rule, "rder, M = 200")} | document["rows"]
+    lines = []
+    for label, row in rows.items():
+        of, gain = row["summary"]["class_il"], metrics.gain(row["runs"], rows[rule]["runs"], lambda run: run["seed"])
+        against = "–" if label == rule else f"{gain['mean']:+.1f} ± {gain['half_width']:.1f}"
+        lines.append([f"`{label.split(',')[0]}`", f"{of['acc']['mean']:.1f}", f"{of['bwt']['mean']:.1f}", against])
+    return markdown(["DER++", "ACC", "BWT", "gain on the rule"], lines) + "\n\n" + provenance(document)
+
+
 def weights_of_terms(path: str) -> str:
     """Mean weights past the warm-up, seed by seed, of each task from the second on."""
     rows = [
@@ -437,6 +450,7 @@ TABLES = {
     **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "phase-cifar10-cnn-weights": partial(weights_of_terms, "results/phase-cifar10-cnn-weights.json"),
+    "mixed-cifar10-cnn": mixed,
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,

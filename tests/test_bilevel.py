@@ -5,7 +5,7 @@ import copy
 
 import pytest
 import torch
-from conftest import toy
+from conftest import learner_of, toy
 from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
@@ -485,6 +485,15 @@ def test_a_run_in_bfloat16_can_be_reviewed():
     assert seen["new"] == [3] and {len(row) for row in seen["G"]} == {1}, (
         "nothing is said of a class without test images"
     )
+
+
+def test_what_a_new_class_does_to_others_is_seen_among_the_classes_it_is_learned_with():
+    stream = toy(tasks=2, each=12)
+    learner = learner_of("rer-ace", stream)
+    for task in stream:
+        learner.update(task)
+    G = learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1])["similarity"]["G"]
+    assert all(g != 0 for row in G for g in row), "ER-ACE's loss of a class alone would be 0 once all are met"
 
 
 def test_balanced_refuses_a_memory_it_cannot_foresee():

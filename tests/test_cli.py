@@ -416,7 +416,12 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("demo --seeds 0", "--seeds"),
         ("demo --out /dev/null/below", "--out"),
         ("again", "RECORD"),
-        ("again nowhere", "no result.json"),
+        ("again nowhere", "there is no nowhere"),
+        ("bench joint", "all tasks at once"),
+        ("run er --set lr=1e300", "below 1e38"),
+        ("run er --memory 1000000000000000000000", "below 2⁶³"),
+        ("run lwf --set temperature=inf", "below 1e38"),
+        ("run er --set network=resnet18 --set batch=1", "a batch of one is too small"),
         ("data get digts", "did you mean 'digits'"),
         ("data get npz:mine.npz", "nothing to get"),
         ("data check cifar11", "did you mean 'cifar10'"),
@@ -424,6 +429,31 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
 )
 def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expected):
     assert expected in answer(words)
+
+
+def test_no_advice_loses_runs():
+    assert call(f"run er {write_own()} {QUICK}").exit_code == 0
+    Path("half.part").mkdir()
+    Path("half.part", "experiment.json").touch()
+    for folder, way_out in {"runs": "name one of a run", "half.part": "goes on with it"}.items():
+        for command in ("explain", "again"):
+            result = call(f"{command} {folder}")
+            assert result.exit_code == 2 and way_out in result.stderr and "remove" not in result.stderr
+
+
+def test_a_figure_that_differs_from_its_record_is_a_difference():
+    assert call(f"run er {write_own()} {QUICK}").exit_code == 0
+    (path,) = Path("runs").glob("*/result.json")
+    document = json.loads(path.read_text())
+    document["class_il"]["acc"] += 1
+    path.write_text(json.dumps(document))
+    result = call(f"again {path.parent}")
+    assert result.exit_code == 1 and "came out otherwise" in result.stderr
+
+
+def test_an_empty_part_of_a_label_chooses_nothing():
+    result = CliRunner().invoke(cli.app, ["study", "digits", "--only", ""])
+    assert result.exit_code == 2 and "a part of a row's label" in result.stderr
 
 
 def test_a_file_in_the_place_of_the_folder_is_left_alone():
@@ -539,6 +569,7 @@ def started(words: str, **streams) -> Iterator[subprocess.Popen]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background would ignore it
         env=os.environ | {"PYTHONPATH": paths},
         **streams,
     )

@@ -13,7 +13,7 @@ from torch import nn
 
 import recollect
 from recollect import Experiment, Learner
-from recollect.experiments import RECIPES
+from recollect.experiments import RECIPES, defaults
 from recollect.methods import ER, METHODS
 from recollect.networks import CNN, MLP
 
@@ -294,6 +294,11 @@ def test_the_published_defaults():
         "resnet18",
         5,
     )
+
+
+def test_ones_own_data_have_the_same_defaults_whatever_they_are_called():
+    assert defaults("er", "folder:data/mnist") == defaults("er", "folder:data/birds") == defaults("er", "npz:x-mnist")
+    assert defaults("er", "mnist") == defaults("er", "fashion-mnist") != defaults("er", "folder:data/mnist")
 
 
 def test_an_odd_number_of_classes_is_dealt_as_evenly_as_can_be():

@@ -88,7 +88,8 @@ def test_every_script_of_the_docs_can_be_started(script, monkeypatch):
     importlib.import_module(script)
 
 
-def test_the_readmes_python_runs():
+def test_the_readmes_python_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()
     whole, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {}

@@ -11,7 +11,7 @@ from torch import nn
 
 import recollect
 from recollect.networks import CNN
-from recollect import Fixed, Learner, Pixels, Relation, Task, Weighting
+from recollect import ER, Fixed, Learner, Pixels, Relation, Task, Weighting
 
 
 def refused(words: str):
@@ -174,6 +174,8 @@ def test_batches_share_no_pass_where_a_norm_layer_is_to_stay_still():
         (lambda stream: learner_of("er", stream, memory=9), "a memory of 9, and the learner one of 8"),
         (lambda stream: learner_of("der++", stream), "another method"),
         (lambda stream: learner_of("der", stream), "another method"),
+        (lambda stream: learner_of("er-ace", stream), "another method"),
+        (lambda stream: learner_of("agem", stream), "another method"),
         (lambda stream: learner_of("er", stream, network=linear()), "another network"),
         (lambda stream: None, "not a learner's state"),
     ],
@@ -188,6 +190,69 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(other, words):
     with refused(words):
         learner.restore(other.state() if other else {})
     assert learner.memory is held and all(torch.equal(before[key], tensor) for key, tensor in learner.state().items())
+
+
+def test_a_state_from_the_middle_of_a_task_goes_on_with_that_task_alone():
+    stream, states = toy(), []
+    learner = learner_of("er", stream, epochs=2)
+    learner.update(stream.tasks[0], report=lambda record: states.append(learner.state()))
+    for state, epoch in zip(states, (1, 2)):
+        other = learner_of("er", stream, epochs=2)
+        other.restore(state)
+        with refused(f"{epoch} of 2 epochs into another task"):
+            other.update(stream.tasks[1])
+        other.update(stream.tasks[0])
+        assert other.tasks == 1 and torch.equal(other.net.theta, learner.net.theta)
+    with refused("2 epochs into a task, and the learner has 1"):
+        learner_of("er", stream, epochs=1).restore(states[1])
+
+
+def test_an_epoch_broken_off_leaves_no_state_to_go_on_from():
+    class Impatient(ER):
+        def remember(self, step, terms):
+            super().remember(step, terms)
+            if step.number == 1:
+                raise KeyboardInterrupt
+
+    stream = toy()
+    learner = Learner(Impatient(), linear(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+    before = learner.state()
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0])
+    with refused("broken off in the middle"):
+        learner.state()
+    learner.restore(before)
+    assert learner.state().keys() == before.keys()
+
+
+def test_a_question_that_fails_gives_the_network_back():
+    class Moody(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.fails = linear(), False
+
+        def forward(self, x):
+            if self.fails:
+                raise RuntimeError
+            return self.body(x)
+
+    stream, network = toy(), Moody()
+    learner = Learner(ER(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+    network.fails = True
+    with pytest.raises(RuntimeError):
+        learner.predict(stream.tasks[0].test[0])
+    assert all(isinstance(value, nn.Parameter) for value in network.parameters()) and len(list(network.parameters()))
+
+
+def test_a_small_network_is_taught_on_one_thread_and_the_owners_threads_are_put_back():
+    stream, before, seen = toy(), torch.get_num_threads(), []
+    torch.set_num_threads(2)
+    try:
+        with torch.no_grad():  # whatever the owner is about
+            learner_of("er", stream).update(stream.tasks[0], lambda record: seen.append(torch.get_num_threads()))
+        assert set(seen) == {1} and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_relation_refuses_the_state_of_fixed_weights_and_of_another_net():
@@ -282,6 +347,7 @@ def test_dark_images_are_images_too():
     ("change", "words"),
     [
         (lambda x, y: ((x / 255, y), (0, 1)), "would be divided by 255"),
+        (lambda x, y: (((x - 80) / 50, y), (0, 1)), "would be divided by 255"),
         (lambda x, y: ((x.index_fill(0, torch.tensor(3), torch.nan), y), (0, 1)), "not a finite number"),
         (lambda x, y: ((x.long(), y), (0, 1)), "they must be uint8, or floats"),
         (lambda x, y: ((x > 9, y), (0, 1)), "they must be uint8, or floats"),
@@ -300,6 +366,12 @@ def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, wo
     with refused(words):
         learner.update(Task(train, train, classes))
     assert torch.equal(learner.net.theta, before) and learner.tasks == 0
+
+
+def test_bytes_that_would_stay_as_large_as_they_are_are_refused():
+    x, y = bright().train
+    with refused("images go up to"):
+        Learner(ER(), linear(), classes=4, pixels=Pixels(top=1)).update(Task((x.byte(), y), None, (0, 1)))
 
 
 def test_evaluate_looks_at_the_test_half_too():
@@ -358,6 +430,11 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(classes=0), "classes 0 must be a number greater than 0"),
         (dict(classes="4"), "classes '4' must be a whole number"),
         (dict(device="gpu"), "unknown device 'gpu'"),
+        (dict(device="meta"), "unknown device 'meta'"),
+        (dict(lr=float("inf")), "lr inf must be a number below 1e38"),
+        (dict(method=ER(Fixed(0.5))), "weights 0.5: ER has 2 loss terms"),
+        (dict(method=ER(Fixed("ab"))), "weight 'a' must be a number"),
+        (dict(method=ER(Fixed((1, -1)))), "weight -1 must be a number from 0 up"),
         (dict(pixels=255), "pixels must be a recollect.Pixels"),
         (dict(method=recollect.ER(Relation)), "the weighting must be an object"),
         (dict(method=recollect.ER((1, 2))), "the weighting must be an object"),
@@ -367,6 +444,13 @@ def test_a_learner_that_cannot_be_made_says_why(wrong, words):
     settings = dict(method=recollect.ER(), network=linear(), classes=4) | wrong
     with refused(words):
         Learner(settings.pop("method"), settings.pop("network"), **settings)
+
+
+@pytest.mark.parametrize("wrong", [dict(interval=2.5), dict(warmup="3"), dict(hidden=0), dict(rrn_lr=1e300)])
+def test_a_relation_that_cannot_be_is_refused_when_it_is_made(wrong):
+    ((name, value),) = wrong.items()
+    with refused(f"{name} {value!r} must be a"):
+        Relation(**wrong)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")

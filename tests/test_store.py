@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import recollect
-from recollect.errors import BadInput
+from recollect.errors import BadInput, RecollectError, Stopped
 from recollect.experiments import Experiment
 from recollect.store import Recording, Store, read_lines, read_result
 
@@ -118,6 +118,23 @@ def test_a_folder_that_is_no_run_is_named(store, content, words):
     with pytest.raises(BadInput, match=words) as error:
         store.result(EXPERIMENT)
     assert str(folder) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "error, kept",
+    [
+        (Stopped("a rank ended"), True),
+        (BadInput("no quadprog"), True),
+        (OSError(), True),
+        (RecollectError("nan"), False),
+    ],
+)
+def test_only_a_run_that_fails_of_itself_loses_its_checkpoint(store, monkeypatch, error, kept):
+    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    with pytest.raises(type(error)), store.recording(EXPERIMENT) as recording:
+        recording.checkpoint(lambda: {"x": torch.zeros(1)})
+        raise error
+    assert (store.part(EXPERIMENT) / "checkpoint").exists() == kept
 
 
 def test_the_folder_is_tried_before_any_work(tmp_path):

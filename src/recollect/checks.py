@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType
 
 import torch
 from torch import Tensor, nn
 
-from recollect.errors import BadInput
+from recollect import ranks
+from recollect.errors import BadInput, number
 from recollect.methods.base import Method
 from recollect.state import part
 from recollect.streams import Pixels, Task
 from recollect.terms import Weighting
 
-REAL = ("lr", "momentum", "weight_decay")
-POSITIVE = ("epochs", "batch", "lr", "memory", "classes")
+SETTINGS = {
+    **dict.fromkeys(("epochs", "batch", "memory", "classes"), dict(whole=True, positive=True)),
+    "seed": dict(whole=True),
+    "lr": dict(positive=True),
+    "momentum": dict(below=1),
+    "weight_decay": {},
+}
+
+
+LEARNERS = {f"learner.{name}" for name in ("progress", "task", "met", "method")}  # in every state
 
 
 def numbers(**settings: float) -> None:
     """Settings no training can start from."""
     for name, value in settings.items():
-        if not isinstance(value, Real if name in REAL else Integral):
-            raise BadInput(f"{name} {value!r} must be a {'' if name in REAL else 'whole '}number")
-        positive, most = name in POSITIVE, 2**63 if name == "seed" else math.inf
-        if not 0 <= value < most or positive and value == 0:
-            wanted = "greater than 0" if positive else "below 2⁶³" if most <= value < math.inf else "from 0 up"
-            raise BadInput(f"{name} {value} must be a number {wanted}{' and finite' * (value == math.inf)}")
-        if name == "momentum" and value >= 1:
-            raise BadInput(f"momentum {value} must be a number below 1")
+        number(name, value, **SETTINGS[name])
 
 
 def device(name: str | torch.device) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         found = torch.device(name)
-    except RuntimeError:
-        raise BadInput(f"unknown device '{name}'; known: cpu, cuda") from None
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise BadInput(f"unknown device '{name}'; known: auto, cpu, cuda")
     if found.type == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"device '{name}' asked for, but torch sees no GPU here")
+        raise BadInput(f"device '{name}' asked for, but torch sees no GPU here; use cpu (--device cpu)")
+    if found.type == "cuda" and found.index not in (None, torch.cuda.current_device()):
+        raise BadInput(f"device '{name}' is not torch's current GPU; torch.cuda.set_device({found.index}) makes it so")
     return found
 
 
@@ -122,11 +131,21 @@ def task(learner, task: Task) -> None:
         )
     samples(learner, "train", task)
     x, _ = task.train
-    if x.is_floating_point() and learner.pixels.top > 1 and float(x.max()) <= 1:
+    low, high = (float(end) for end in x.aminmax())
+    if x.is_floating_point() and learner.pixels.top > 1 and (low < 0 or high <= 1):
         raise _divided(learner)
+    if x.dtype == torch.uint8 and high > learner.pixels.top:
+        raise BadInput(
+            f"images go up to {high:g}, and pixels.top says {learner.pixels.top:g}; it is 255 unless told otherwise"
+        )
     if learner.net.refrozen:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
     learner.logits(x[:1])  # a network that answers otherwise is refused now
+    if learner.batch == ranks.world():
+        try:
+            copy.deepcopy(learner.net.module).train()(learner.pixels(x[:1].to(learner.device)))
+        except ValueError as error:  # BatchNorm's, of a single number
+            raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
 
 
 def stream(learner, tasks: Iterable[Task]) -> list[Task]:
@@ -140,7 +159,7 @@ def stream(learner, tasks: Iterable[Task]) -> list[Task]:
 
 def state(learner, state: Mapping[str, Tensor]) -> None:
     """A state that is not of a learner like this one."""
-    if not isinstance(state, Mapping) or "learner.progress" not in state:
+    if not isinstance(state, Mapping) or not LEARNERS <= state.keys():
         raise BadInput("this is not a learner's state; learner.state() gives one")
     shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
     memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
@@ -150,8 +169,11 @@ def state(learner, state: Mapping[str, Tensor]) -> None:
         raise BadInput(f"this state is of another weighting than {type(learner.method.weighting).__name__}")
     if memory and len(memory["y"]) != learner.capacity + 1:
         raise BadInput(f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {learner.capacity}")
-    if memory and ("recorded" in memory) != learner.method.records:
-        raise BadInput(f"this state is of another method than {type(learner.method).__name__}")
+    if (done := int(state["learner.progress"][1])) > learner.epochs:
+        raise BadInput(f"this state is {done} epochs into a task, and the learner has {learner.epochs} a task")
+    own, its = type(learner.method).__name__, bytes(state["learner.method"].tolist()).decode()
+    if its != own:
+        raise BadInput(f"this state is of {its}, another method than {own}")
 
 
 def _divided(learner) -> BadInput:

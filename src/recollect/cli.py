@@ -261,7 +261,7 @@ def again(
     chosen = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
     outcomes = dict(zip(then, perform(list(then), store, quiet, keep_going=True, **chosen)))
     pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
-    same = lambda pair: len(set(metrics.agreeing(*pair))) == 1
+    same = lambda pair: len(set(metrics.agreeing(*pair))) == 1 and metrics.alike(*pair)
     if as_json:
         print_json({name: {"then": pair[0], "now": pair[1], "same": same(pair)} for name, pair in pairs.items()})
     elif pairs:
@@ -540,6 +540,8 @@ def bench(
     for method in methods or ():
         if method not in RECIPES:
             raise unknown("method", method, RECIPES)
+        if RECIPES[method].method.merges:
+            raise BadInput(f"{method} learns all tasks at once, and bench times the steps of a second one")
     log = console(stderr=True, quiet=quiet)
     document = timing.bench(
         runs.choose(device.value), methods or timing.METHODS, lambda line: log.print(line, style="dim")

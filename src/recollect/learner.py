@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
+import zlib
 from collections.abc import Callable, Iterator
 
 import torch
@@ -24,13 +26,14 @@ from recollect.state import joined, part
 from recollect.streams import Pixels, Stream, Task
 
 EVALUATION_BATCH = 500
+SMALL = 2_000_000  # parameters
 
 
 class Learner:
     """Teach it with `update(task)`, ask it with `predict(images)`.
 
-    `network` is any nn.Module from images to `classes` logits, as many as there will ever be; it is trained in place and
-    can be used as it is afterwards. What is frozen in it stays so, and so do layers in evaluation mode if they are frozen
+    `network` is any nn.Module from images to `classes` logits, as many as there will ever be; it is trained in place:
+    `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do layers in evaluation mode if they are frozen
     or the network itself is not. `pixels` says how stored images become its input (`stream.pixels`). On a GPU steps are recorded and
     replayed (`capture`), and BatchNorm's kernels are compiled, all batches sharing a pass (`compile`). In a process group
     of torch.distributed the learners of all ranks are one, which takes the whole `batch` a step, and are taught alike.
@@ -80,6 +83,8 @@ class Learner:
         self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.met: set[int] = set()  # classes of the tasks learned so far
         self._broken_off = False  # in the middle of a task
+        self._torn = False  # in the middle of an epoch
+        self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
         method.weighting.check(method)
         for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN
             if vars(of).setdefault("learner", self) is not self:
@@ -88,8 +93,9 @@ class Learner:
         self.begun = {name: tensor.shape for name, tensor in method.weighting.state().items() if tensor.numel()}
 
     def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
-        """Learn one more task. `report` gets a record of every epoch."""
-        with on_own_stream():
+        """Learn one more task. `report` gets a record of every epoch. A task of fewer images than `batch` is filled up with
+        copies, which the memory takes for images: where tasks are that small, so should the batch be."""
+        with on_own_stream(), self._threads(), torch.enable_grad():
             for _ in self.updating(task, report):
                 pass
 
@@ -101,7 +107,12 @@ class Learner:
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
             )
         checks.task(self, task)
-        self._broken_off = True
+        mark = marked(task)
+        if self.epoch and not torch.equal(mark, self._mark):
+            raise BadInput(
+                f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first"
+            )
+        self._mark, self._broken_off = mark, True
         try:
             yield from self._learn(task, report)
         finally:
@@ -122,7 +133,7 @@ class Learner:
         graphs = Graphs(body, method, weighting) if self.capture else None
         plan = self._plan(self.epoch, y)
         for epoch in range(self.epoch, self.epochs):
-            start = time.perf_counter()
+            start, self._torn = time.perf_counter(), True
             weighting.begin_epoch(self.tasks, epoch, self.epochs)
             self.net.train()
             # For dropout and the like in the network: each rank's rows have masks of their own.
@@ -140,7 +151,7 @@ class Learner:
                     f"the loss is no longer a finite number in epoch {epoch + 1} of task {self.tasks + 1}; "
                     f"a smaller learning rate than {self.sgd.lr} may help (--set lr={self.sgd.lr / 10:g})"
                 )
-            self.epoch = epoch + 1
+            self.epoch, self._torn = epoch + 1, False
             report(
                 {
                     "event": "epoch",
@@ -151,9 +162,10 @@ class Learner:
                     **weighting.report(names, kept),
                 }
             )
+        self._torn = True
         method.end_task(self, task)
         self.met |= set(task.classes)
-        self.tasks, self.epoch = self.tasks + 1, 0
+        self.tasks, self.epoch, self._torn = self.tasks + 1, 0, False
 
     def _plan(self, epoch: int, labels: Tensor) -> Plan:
         pools = self.method.weighting.pools(self.method.draws) + ("all",) * self.method.references
@@ -177,6 +189,8 @@ class Learner:
 
     def state(self) -> dict[str, Tensor]:
         """All it has learned, between two epochs (`report` is called there) or two tasks; `restore` goes on from it."""
+        if self._torn:
+            raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
         method, memory = self.method, self.memory
         parts = {
             "network": self.net.state(),
@@ -186,7 +200,9 @@ class Learner:
             "memory": {} if memory is None else memory.state(),
             "learner": {
                 "progress": torch.tensor([self.tasks, self.epoch, memory.presented if memory else 0]),
+                "task": self._mark,
                 "met": torch.tensor(sorted(self.met), dtype=torch.long),
+                "method": torch.tensor([*type(method).__name__.encode()], dtype=torch.uint8),
             },
         }
         return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
@@ -197,8 +213,8 @@ class Learner:
         state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
         self.net.rest().load_state_dict(part(state, "network"))
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
-        self.met = set(state["learner.met"].tolist())
-        self.memory, self._broken_off = None, False
+        self.met, self._mark = set(state["learner.met"].tolist()), state["learner.task"].cpu()
+        self.memory, self._broken_off, self._torn = None, False, False
         if memory := part(state, "memory"):
             self.memory = Memory(self.capacity, memory["x"])
             self.memory.restore(memory)
@@ -207,6 +223,20 @@ class Learner:
         self.method.restore(part(state, "method"))
         self.method.weighting.restore(part(state, "weighting"))
         self._resumed = part(state, "method") if self.epoch else None
+
+    @property
+    def small(self) -> bool:
+        """So small a network on the CPU is slower on two threads than on one, much slower if anything else runs beside them."""
+        return self.device.type == "cpu" and self.net.theta.numel() < SMALL
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if self.small else before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
@@ -226,10 +256,11 @@ class Learner:
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         checks.images(self, x)
         self.net.regain()
-        with self.net.evaluating():
-            answers = [question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)]
-        self.net.rest()
-        return torch.cat(answers)
+        try:
+            with self.net.evaluating():
+                return torch.cat([question(self.pixels(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+        finally:
+            self.net.rest()
 
     def predict(self, x: Tensor) -> Tensor:
         """The most likely class of each image."""
@@ -241,3 +272,9 @@ class Learner:
         score = lambda task: self.method.predict(self, task.test[0])
         rows = [accuracy(score(task), task.test[1].to(self.device), task.classes) for task in tasks]
         return Accuracies(*torch.tensor(rows).T.tolist())
+
+
+def marked(task: Task) -> Tensor:
+    """What a task is known again by: its size, its labels, its first image."""
+    x, y = (of.cpu().numpy() for of in (task.train[0][:1], task.train[1]))
+    return torch.tensor([len(y), zlib.crc32(y.tobytes()), zlib.crc32(x.tobytes())])

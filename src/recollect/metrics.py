@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from statistics import fmean, stdev
@@ -51,7 +52,7 @@ def across(results: Sequence[dict]) -> dict:
     spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
     return {
         setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
-        for setting in ("class_il", "task_il")
+        for setting in Accuracies._fields
     }
 
 
@@ -68,11 +69,17 @@ def gain(runs: Sequence[dict], base: Sequence[dict], seed: Callable[[dict], int]
     return {"mean": fmean(apart), "half_width": half, "ahead": sum(a > 0 for a in apart), "seeds": len(apart)}
 
 
+def alike(one: dict, other: dict) -> bool:
+    """Do the figures made of the accuracies agree?"""
+    of = lambda run: [math.nan if (value := run[s][m]) is None else value for s in Accuracies._fields for m in METRICS]
+    return all(math.isclose(a, b) or a != a and b != b for a, b in zip(of(one), of(other)))
+
+
 def agreeing(one: dict, other: dict) -> tuple[int, int]:
     """How many accuracies of two runs of an experiment are the same to the last digit, and how many there are."""
     both = [
         pair
-        for setting in ("class_il", "task_il")
+        for setting in Accuracies._fields
         for rows in zip_longest(one[setting]["matrix"], other[setting]["matrix"], fillvalue=())
         for pair in zip_longest(*rows)
     ]

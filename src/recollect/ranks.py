@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from recollect.errors import BadInput, RecollectError
+from recollect.errors import BadInput, Stopped
 
 Value = TypeVar("Value")
 _initialised = dist.is_initialized if dist.is_available() else lambda: False
@@ -127,4 +127,4 @@ def _together() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        raise RecollectError(f"another rank has ended, so rank {rank()} cannot go on ({error})") from error
+        raise Stopped(f"another rank has ended, so rank {rank()} cannot go on ({error})") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from recollect import metrics, networks, provenance, ranks, streams
+from recollect import checks, metrics, networks, provenance, ranks, streams
 from recollect.capture import on_own_stream
 from recollect.errors import BadInput, RecollectError
 from recollect.experiments import RECIPES, Experiment
@@ -28,7 +28,6 @@ from recollect.streams import Stream
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
-SMALL = 2_000_000  # parameters
 FLAGS = (
     (torch.backends.cuda.matmul, "allow_tf32"),
     (torch.backends.cudnn, "allow_tf32"),
@@ -282,7 +281,7 @@ def resident(stream: Stream, device: str) -> Stream:
 
 @contextlib.contextmanager
 def arithmetic(learner: Learner, precision: str, deterministic: bool = False) -> Iterator[None]:
-    """On the CPU a small network runs on one thread: two are slower, much slower if anything else runs beside them.
+    """On the CPU a small network runs on one thread.
     On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord. There cuDNN tries its algorithms and
     takes the fastest, which may be another the next time; `deterministic` takes one that always gives the same bits.
 
@@ -297,7 +296,7 @@ def arithmetic(learner: Learner, precision: str, deterministic: bool = False) ->
     if learner.device.type == "cuda":
         for flag, value in zip(FLAGS, (low, low, not deterministic, deterministic)):
             setattr(*flag, value)
-    elif learner.net.theta.numel() < SMALL:
+    elif learner.small:
         torch.set_num_threads(1)
     try:
         yield
@@ -320,13 +319,8 @@ def _load(name, content, tasks, classes, shuffle, data) -> Stream:
 
 
 def choose(device: str) -> str:
-    """auto: the GPU if there is one."""
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    if device not in ("cpu", "cuda"):
-        raise BadInput(f"unknown device '{device}'; known: auto, cpu, cuda")
-    if device == "cuda" and not torch.cuda.is_available():
-        raise BadInput("device 'cuda' asked for, but torch sees no GPU here; use --device cpu")
-    if device == "cuda":
+    """The kind of device; auto: the GPU if there is one."""
+    kind = checks.device(device).type
+    if kind == "cuda":
         ranks.check_gpus()
-    return device
+    return kind

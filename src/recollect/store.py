@@ -23,7 +23,7 @@ from typing import IO
 
 import torch
 
-from recollect.errors import BadInput, RecollectError
+from recollect.errors import BadInput, RecollectError, Stopped
 from recollect.experiments import Experiment
 from recollect.metrics import METRICS
 
@@ -96,7 +96,7 @@ class Store:
     @contextlib.contextmanager
     def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
         """A run being written; if it is there already, only when `fresh`. A run that fails of itself leaves nothing behind; one
-        that is stopped, by Ctrl-C or a full disk, leaves its checkpoint, if it has one."""
+        that is stopped, by Ctrl-C, a full disk or a missing library, leaves its checkpoint, if it has one."""
         self.prepare()
         every = _seconds(os.environ.get("RECOLLECT_CHECKPOINT", EVERY))
         final = self.path(experiment)
@@ -118,7 +118,8 @@ class Store:
                 (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
                 shutil.rmtree(old, ignore_errors=True)
             except BaseException as error:
-                if isinstance(error, RecollectError) or not (part / CHECKPOINT).exists():
+                failed = isinstance(error, RecollectError) and not isinstance(error, (Stopped, BadInput))
+                if failed or isinstance(error, Done) or not (part / CHECKPOINT).exists():
                     _clear(part)
                 raise
 
@@ -227,6 +228,14 @@ def read_result(path: Path) -> dict:
     try:
         document = json.loads(file.read_text())
     except FileNotFoundError:
+        if not path.exists():
+            raise BadInput(f"there is no {path}") from None
+        if path.suffix == ".part":
+            raise BadInput(
+                f"{path} is of a run that is not complete; the command that began it goes on with it"
+            ) from None
+        if not (path / "experiment.json").exists() and any(path.iterdir()):  # a folder of runs, say
+            way_out = "name one of a run, such as runs/digits-er-m100-e5-s0-…"
         raise Damaged(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None

@@ -242,6 +242,8 @@ def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: 
     if only:
         chosen: set[str] = set()
         for words in only:
+            if not words.strip():
+                raise BadInput(f"--only needs a part of a row's label; the rows: {'; '.join(found.rows)}")
             # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
             wanted = re.compile(rf"(?<!\w){re.escape(words).replace(re.escape('*'), '.*')}(?![\w+-])")
             if not (having := set(filter(wanted.search, found.rows))):

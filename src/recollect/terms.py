@@ -6,7 +6,6 @@ Shapes: B rows a batch, C classes, k terms, P parameters. Row i of all batches o
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from recollect.errors import BadInput
+from recollect.errors import BadInput, number
 from recollect.state import Stateful
 
 
@@ -115,7 +114,7 @@ class Fixed(Weighting):
     derived = ("row",)
 
     def __init__(self, weights: Sequence[float] = ()):
-        self.weights = tuple(weights)
+        self.weights = weights
 
     def check(self, method) -> None:
         preset(self.weights, method)
@@ -130,10 +129,10 @@ class Fixed(Weighting):
 def preset(weights: Sequence[float], method) -> Tensor:
     """Fixed weights as a row [k], one for each of the method's terms."""
     names = method.names
-    weights = tuple(weights) or (1.0,) * len(names)
-    given = ", ".join(f"{weight:g}" for weight in weights)
+    weights = tuple(weights if hasattr(weights, "__iter__") else [weights]) or (1.0,) * len(names)
+    for weight in weights:
+        number("weight", weight)
     if len(weights) != len(names):
+        given = ", ".join(f"{weight:g}" for weight in weights)
         raise BadInput(f"weights {given}: {type(method).__name__} has {len(names)} loss terms, {', '.join(names)}")
-    if not all(math.isfinite(weight) and weight >= 0 for weight in weights):
-        raise BadInput(f"weights {given} must be numbers from 0 up")
     return torch.tensor(weights, dtype=torch.float64)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from recollect import ranks
-from recollect.errors import BadInput
+from recollect.errors import BadInput, number
 from recollect.methods.base import seen_by
 from recollect.methods.episodic import Episodic
 from recollect.terms import Batch, Weighting, cross_entropy
@@ -29,8 +29,7 @@ class GEM(Episodic):
 
     def __init__(self, weighting: Weighting | None = None, margin: float = 0.5):
         super().__init__(weighting)
-        if not margin >= 0:
-            raise BadInput(f"margin {margin} must be a number from 0 up")
+        number("margin", margin)
         self.margin = margin
 
     def begin_task(self, learner, task) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recollect.errors import BadInput
+from recollect.errors import number
 from recollect.methods.teacher import Taught
 from recollect.terms import Batch, Term, Weighting, cross_entropy
 
@@ -21,8 +21,7 @@ class LwF(Taught):
 
     def __init__(self, weighting: Weighting | None = None, temperature: float = 2.0):
         super().__init__(weighting)
-        if not temperature > 0:
-            raise BadInput(f"temperature {temperature} must be greater than 0")
+        number("temperature", temperature, positive=True)
         self.temperature = temperature
 
     def learn(self, new: Batch) -> list[Term]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recollect.errors import BadInput
+from recollect.errors import BadInput, number
 from recollect.methods.base import Method
 from recollect.terms import Batch, Weighting, cross_entropy
 
@@ -23,8 +23,10 @@ class OEWC(Method):
 
     def __init__(self, weighting: Weighting | None = None, strength: float = 10.0, decay: float = 1.0):
         super().__init__(weighting)
-        if not (strength >= 0 and 0 <= decay <= 1):
-            raise BadInput(f"strength {strength} must be a number from 0 up, and decay {decay} between 0 and 1")
+        number("strength", strength)
+        number("decay", decay)
+        if decay > 1:
+            raise BadInput(f"decay {decay} must be a number between 0 and 1")
         self.strength, self.decay = strength, decay
 
     def begin_task(self, learner, task) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recollect.errors import BadInput
+from recollect.errors import number
 from recollect.methods.base import Method
 from recollect.terms import Weighting
 
@@ -22,8 +22,8 @@ class SI(Method):
 
     def __init__(self, weighting: Weighting | None = None, strength: float = 0.5, damping: float = 1.0):
         super().__init__(weighting)
-        if not (strength >= 0 and damping > 0):
-            raise BadInput(f"strength {strength} must be a number from 0 up, and damping {damping} above 0")
+        number("strength", strength)
+        number("damping", damping, positive=True)
         self.strength, self.damping = strength, damping
 
     def begin_task(self, learner, task) -> None:

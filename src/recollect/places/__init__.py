@@ -20,7 +20,7 @@ from recollect.store import Busy, Damaged, Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]
-FAILURES = (RecollectError, OSError, MemoryError, RuntimeError)  # of a run, and not of ours
+FAILURES = (RecollectError, OSError, MemoryError, RuntimeError, ValueError)  # of a run, and not of ours
 PLACES = ("local", "ray", "slurm")
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it

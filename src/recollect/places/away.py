@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from recollect.errors import RecollectError
+from recollect.errors import Stopped
 from recollect.experiments import Experiment
 from recollect.places import PATIENCE, Job, attempted
 from recollect.store import Busy, Done, Store
@@ -69,7 +69,7 @@ class Claims:
 
     def drop(self) -> None:
         for experiment in list(self._open):
-            self.settle(experiment, RecollectError("stopped"))
+            self.settle(experiment, Stopped("stopped"))
 
 
 @contextlib.contextmanager

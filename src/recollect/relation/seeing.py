@@ -95,9 +95,8 @@ def _similarity(learner, new) -> dict:
     x, y = (tensor.to(learner.device) for tensor in new.test)
 
     def of_new(c: int) -> Tensor:
-        rows = (y == c).nonzero()[:EACH, 0]
-        batch = Batch(learner.pixels(x[rows]), y[rows])
-        return gradient(lambda t: method.learn(batch._replace(z=net(t)(batch.x)[0]))[0].loss.mean(), theta)
+        learn = lambda t: method.learn(arriving._replace(z=net(t)(arriving.x)[0]))[0]
+        return gradient(lambda t: learn(t).loss[arriving.y == c].mean(), theta)
 
     def of_memory(c: int) -> Tensor:
         rows = (held == c).nonzero()[:EACH, 0]
@@ -107,5 +106,9 @@ def _similarity(learner, new) -> dict:
     held = memory.y[: len(memory)]
     met = [c for c in range(learner.classes) if bool((held == c).any())]
     tested = [c for c in new.classes if bool((y == c).any())]
+    rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])
+    arriving = Batch(
+        learner.pixels(x[rows]), y[rows]
+    )  # together, as they are learned: a loss may depend on who is there
     directions = torch.stack([of_new(c) for c in tested])
     return {"classes": met, "new": tested, "G": [(directions @ of_memory(c)).tolist() for c in met]}

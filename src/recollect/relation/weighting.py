@@ -6,7 +6,6 @@ All of them use preset weights in the first task and in a warm-up of each later 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +13,7 @@ import torch
 from torch import Tensor
 
 from recollect import ranks
-from recollect.errors import BadInput, unknown
+from recollect.errors import BadInput, number, unknown
 from recollect.mainnet import MainNet
 from recollect.plan import reservoir
 from recollect.relation import seeing
@@ -42,10 +41,9 @@ class Phased(Weighting):
     derived = ("preset", "rehearsal")
 
     def __post_init__(self):
-        if self.warmup is not None and self.warmup < 0:
-            raise BadInput(f"warmup {self.warmup} must be a number from 0 up")
-        if self.relation_from_task < 1:
-            raise BadInput(f"relation_from_task {self.relation_from_task} must be at least 1, the first task")
+        if self.warmup is not None:
+            number("warmup", self.warmup, whole=True)
+        number("relation_from_task", self.relation_from_task, whole=True, positive=True)
 
     def check(self, method) -> None:
         preset(self.weights, method)
@@ -94,11 +92,9 @@ class Relational(Phased):
 
     def __post_init__(self):
         super().__post_init__()
-        for name in ("hidden", "rrn_lr"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise BadInput(f"{name} {getattr(self, name)} must be a number greater than 0")
-        if not 0 <= self.rrn_weight_decay < math.inf:
-            raise BadInput(f"rrn_weight_decay {self.rrn_weight_decay} must be a number from 0 up")
+        number("hidden", self.hidden, whole=True, positive=True)
+        number("rrn_lr", self.rrn_lr, positive=True)
+        number("rrn_weight_decay", self.rrn_weight_decay)
 
     def begin(self, method, net, seed: int) -> None:
         super().begin(method, net, seed)
@@ -156,8 +152,8 @@ class Relation(Relational):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.interval is not None and self.interval < 1:
-            raise BadInput(f"interval {self.interval} must be a number greater than 0")
+        if self.interval is not None:
+            number("interval", self.interval, whole=True, positive=True)
         for name, known in {"order": ORDERS, "hypergradient": HYPERGRADIENTS}.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)

@@ -223,7 +223,9 @@ def _class_folders(folder: Path) -> dict[str, list[Path]]:
             if any(map(is_picture, inside.rglob("*"))):
                 raise BadInput(f"{inside} holds pictures: a class has them in its own folder, {folder / name}")
         if not files:
-            raise BadInput(f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}): add some or remove the folder")
+            raise BadInput(
+                f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}); each folder in {folder} is to be a class"
+            )
     return classes
 
 
