@@ -29,6 +29,7 @@ SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 # In order of value: what it is for, the study, its rows, seeds.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
+    ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
     ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
     ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),

@@ -19,7 +19,7 @@ from recollect.memory import Memory
 from recollect.networks import CNN, ResNet18
 from recollect.plan import plan_epoch, reservoir
 from recollect.terms import weighed
-from recollect.relation import Consolidate, EndToEnd, Relation, RelationReplayNet, Split
+from recollect.relation import Consolidate, EndToEnd, Labelled, Relation, RelationReplayNet, Split
 from recollect.relation.bilevel import double_backward, forward_mode, gradient, slope
 
 B, CLASSES = 6, 6
@@ -503,6 +503,17 @@ def test_balanced_refuses_a_memory_it_cannot_foresee():
         Balanced((1, 1)).check(recollect.GSS())
     assert Balanced().pools(2) == ("all", "all", "balanced", "balanced")
     assert Balanced(order="fresh").pools(1) == ("all", "all", "balanced")
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_labelled_asks_of_the_outer_draws_their_labels_alone(kind):
+    """L = Σ_draws (1/B) Σ_i −log softmax(z_i)[y_i]; for methods that rehearse nothing else it is their own outer loss."""
+    method, net, _, _, outer = situation(kind)
+    seen = net.at(net.theta, virtual=True)
+    by_hand = sum(-z.log_softmax(1)[range(B), b.y].mean() for z, b in zip(seen(*(b.x for b in outer)), outer))
+    found = Labelled().outer(method, seen, outer).detach()
+    assert relative(found, by_hand.detach()) < 1e-12
+    assert (relative(found, Relation().outer(method, seen, outer).detach()) < 1e-12) == (kind is not DERpp)
 
 
 def test_averaged_takes_the_rows_away_normalised_the_sum_and_annealed_the_size():

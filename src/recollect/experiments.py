@@ -17,7 +17,17 @@ from recollect.errors import BadInput, unknown
 from recollect.mainnet import PRECISIONS, check_forward
 from recollect.methods import ER, ERACE, METHODS, DERpp, Method
 from recollect.networks import NETWORKS
-from recollect.relation import Annealed, Averaged, Balanced, Consolidate, EndToEnd, Normalised, Relation, Split
+from recollect.relation import (
+    Annealed,
+    Averaged,
+    Balanced,
+    Consolidate,
+    EndToEnd,
+    Labelled,
+    Normalised,
+    Relation,
+    Split,
+)
 from recollect.terms import Fixed, Weighting
 
 FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
@@ -70,6 +80,7 @@ RECIPES: dict[str, Recipe] = (
         for name in ("er", "er-ace", "der++")
         for suffix, weighting in WAYS.items()
     }
+    | {"der+++labelled": Recipe(DERpp, Labelled)}  # of the others the outer loss is on labels anyway
 )
 
 # Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The rows of CIFAR and

@@ -123,7 +123,14 @@ OWN = {
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
-def phase(
+# Methods and the baselines they are compared with. Is it the relation, or the phase? The relation, with another outer batch,
+# without rows told apart, without the step's size; a rule; a small step. And what should the weights be good for?
+PHASE = {m: base for base in OWN for m in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS))}
+OUTER = dict.fromkeys(("der++", "rder", "der+++labelled", "der+++consolidate"), "der++")
+
+
+def beside(
+    methods: Mapping[str, str],
     stream: str,
     network: str | None,
     memories: Sequence[int],
@@ -132,13 +139,12 @@ def phase(
     seeds: int,
     given: Overrides,
 ) -> Rows:
-    """Is it the relation, or the phase? The relation, with another outer batch, without rows told apart, without the step's size; a rule; a small step."""
+    """Methods on a stream, at the weights of their baselines."""
     rows: Rows = {}
     for memory in memories:
-        for base in ("er", "der++"):
-            for method in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS)):
-                chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, network=network)
-                rows |= grid(seeds, given, f"{method}, M = {memory}", weights=[weights.get(base)], **chosen)
+        for method, base in methods.items():
+            chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, network=network)
+            rows |= grid(seeds, given, f"{method}, M = {memory}", weights=[weights.get(base)], **chosen)
     return rows
 
 
@@ -201,12 +207,30 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
     "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
     "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
     **{
-        f"phase-{name}": (seeds, partial(phase, *settings), f"is it the relation or the phase? {words}")
+        f"phase-{name}": (seeds, partial(beside, PHASE, *settings), f"is it the relation or the phase? {words}")
         for name, seeds, settings, words in (
             ("cifar10", 5, ("cifar10", None, (200,), 50, {}), f"Memory 200 {CIFAR}"),
             ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
             ("digits", 10, ("digits", None, (20, 50), 10, OWN), "Split-Digits, memory 20 and 50"),
             ("digits-cnn", 10, ("digits", "cnn", (20, 50), 10, OWN), "Split-Digits with a CNN"),
+            (
+                "fashion-mnist",
+                5,
+                ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN),
+                "Fashion-MNIST, three memory sizes",
+            ),
+        )
+    },
+    **{
+        f"outer-{name}": (
+            seeds,
+            partial(beside, OUTER, *settings),
+            f"should the outer loss be on labels alone? {words}",
+        )
+        for name, seeds, settings, words in (
+            ("cifar10", 5, ("cifar10", None, (200, 500), 50, {}), f"Memory 200 and 500 {CIFAR}"),
+            ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
+            ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
             (
                 "fashion-mnist",
                 5,

@@ -26,6 +26,11 @@ class Batch(NamedTuple):
     z: Tensor | None = None  # [B, C] logits of the network, once it has been asked
 
 
+def seen_by(net, *batches: Batch) -> list[Batch]:
+    """The batches with the network's logits."""
+    return [batch._replace(z=z) for batch, z in zip(batches, net(*(batch.x for batch in batches)))]
+
+
 class Term(NamedTuple):
     """One term of a training loss: a loss a row, and the batch it was computed on."""
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from recollect.methods.base import seen_by
 from recollect.methods.episodic import Episodic
-from recollect.terms import cross_entropy
+from recollect.terms import cross_entropy, seen_by
 
 
 class AGEM(Episodic):

@@ -8,7 +8,7 @@ from recollect.errors import BadInput
 from recollect.plan import reservoir
 from recollect.state import Stateful
 from recollect.streams import Task
-from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy
+from recollect.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy, seen_by
 
 
 class Method(Stateful):
@@ -75,8 +75,3 @@ class Method(Stateful):
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
         return sum(term.loss.mean() for term in self.rehearse(*seen_by(net, *replay)))
-
-
-def seen_by(net, *batches: Batch) -> list[Batch]:
-    """The batches with the network's logits."""
-    return [batch._replace(z=z) for batch, z in zip(batches, net(*(batch.x for batch in batches)))]

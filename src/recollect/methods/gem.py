@@ -17,9 +17,8 @@ from torch import Tensor
 
 from recollect import ranks
 from recollect.errors import BadInput, number
-from recollect.methods.base import seen_by
 from recollect.methods.episodic import Episodic
-from recollect.terms import Batch, Weighting, cross_entropy
+from recollect.terms import Batch, Weighting, cross_entropy, seen_by
 
 
 class GEM(Episodic):

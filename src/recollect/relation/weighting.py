@@ -1,5 +1,5 @@
 """Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate;
-Balanced, with another outer batch; and Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
+Balanced, with another outer batch, and Labelled, with another outer loss; and Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
 
 All of them use preset weights in the first task and in a warm-up of each later one.
 """
@@ -22,7 +22,7 @@ from recollect.relation.bilevel import HYPERGRADIENTS, slope
 from recollect.relation.net import RelationReplayNet
 from recollect.seeding import seeded
 from recollect.state import joined, part
-from recollect.terms import Terms, Weighting, preset, weighed
+from recollect.terms import Batch, Terms, Weighting, cross_entropy, preset, seen_by, weighed
 
 ORDERS = ("printed", "fresh")
 
@@ -205,6 +205,10 @@ class Relation(Relational):
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
             self._learn(method, step, terms, weights, step.replay, step.extra, stepped)
 
+    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
+        """What the weights are to be good for."""
+        return method.outer(net, replay)
+
     def _try(self, method, step) -> None:
         """A network that forward mode cannot do is refused in the first step, and not when the first task is learned."""
         x = step.new.x
@@ -234,7 +238,7 @@ class Relation(Relational):
         """One RRN update from the step θ → `stepped` taken with `weights`."""
         net = step.net
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
-        buffer = lambda theta: method.outer(net.at(theta, virtual=True), outer)
+        buffer = lambda theta: self.outer(method, net.at(theta, virtual=True), outer)
         G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
         self.improve(weights, G * (-step.sgd.lr / len(G)))
         step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
@@ -259,6 +263,14 @@ class Balanced(Relation):
 
     def pools(self, draws: int) -> tuple[str, ...]:
         return super().pools(draws)[:-draws] + ("balanced",) * draws
+
+
+class Labelled(Relation):
+    """Relation whose outer loss is the cross-entropy on the memory's labels, whatever else the method rehearses: to know the
+    classes is what the weights are for, and to be as the network was is a means to it."""
+
+    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
+        return sum(cross_entropy(batch).loss.mean() for batch in seen_by(net, *replay))
 
 
 class Averaged(Relation):
