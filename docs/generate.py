@@ -110,6 +110,15 @@ def weights_of_terms(path: str) -> str:
     return markdown(["method", "seed", *(f"task {task}" for task in range(2, 6))], rows)
 
 
+def weights_by_memory(path: str) -> str:
+    """The same, a mean over the seeds."""
+    mean = lambda runs, task: ", ".join(
+        f"{fmean(w):.2f}" for w in zip(*(run["weights"][task].values() for run in runs))
+    )
+    rows = [[f"`{label}`", *(mean(runs, task) for task in range(4))] for label, runs in record(path).items()]
+    return markdown(["new, logits, labels", *(f"task {task}" for task in range(2, 6))], rows)
+
+
 def similarity(path: str) -> str:
     document = record(path)
     rows = {}
@@ -442,7 +451,7 @@ def all_methods() -> str:
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits"),
-    *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn"),
+    *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn", "outer-digits"),
 )
 ALIKE = ("similarity-digits", "similarity-fashion-mnist", "similarity-cifar10-cnn")
 TABLES = {
@@ -451,6 +460,7 @@ TABLES = {
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "phase-cifar10-cnn-weights": partial(weights_of_terms, "results/phase-cifar10-cnn-weights.json"),
     "mixed-cifar10-cnn": mixed,
+    "outer-digits-weights": partial(weights_by_memory, "results/outer-digits-weights.json"),
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
