@@ -431,6 +431,12 @@ def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expecte
     assert expected in answer(words)
 
 
+def test_a_warm_up_without_an_end_is_pointed_out():
+    note = "never comes to weigh anything"
+    assert note in call(f"run rer {write_own()} {QUICK} --set warmup=9").stderr
+    assert note not in call(f"run rer {write_own()} {QUICK}").stderr
+
+
 def test_no_advice_loses_runs():
     assert call(f"run er {write_own()} {QUICK}").exit_code == 0
     Path("half.part").mkdir()
