@@ -22,7 +22,7 @@ from recollect import metrics
 from recollect.experiments import Experiment
 from recollect.published import published
 from recollect.report import svg
-from recollect.report.tables import compared
+from recollect.report.tables import cell, compared
 from recollect.studies import FAMILIES, LITERATURE, SIX
 
 ROOT = Path(__file__).parents[1]
@@ -38,19 +38,16 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join([line(header), line(["---"] + ["---:"] * (len(header) - 1)), *map(line, rows)])
 
 
-def spread(value: dict | None, digits: int = 1) -> str:
-    if value is None:
-        return "–"
-    return f"{value['mean']:.{digits}f}" + ("" if value["std"] is None else f" ± {value['std']:.{digits}f}")
+def summaries(rows: dict[str, dict]) -> str:
+    cells = lambda s: [cell(s[setting][metric], 1) for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
+    return markdown(
+        ["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"],
+        [[f"`{method}`", *cells(row["summary"])] for method, row in rows.items()],
+    )
 
 
 def demo() -> str:
-    summaries = {method: group["summary"] for method, group in record("results/demo.json").items()}
-    cells = lambda s: [spread(s[setting][metric]) for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
-    return markdown(
-        ["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"],
-        [[f"`{m}`", *cells(s)] for m, s in summaries.items()],
-    )
+    return summaries(record("results/demo.json"))
 
 
 def provenance(document: dict) -> str:
@@ -128,7 +125,7 @@ def similarity(path: str) -> str:
     setups = list(next(iter(rows.values())))
     gap = lambda cells: f"{cells[setups[1]]['mean'] - cells[setups[0]]['mean']:.2f}"
     table = markdown(
-        ["method", *setups, "gap"], [[f"`{m}`", *(spread(c[s], 2) for s in setups), gap(c)] for m, c in rows.items()]
+        ["method", *setups, "gap"], [[f"`{m}`", *(cell(c[s]) for s in setups), gap(c)] for m, c in rows.items()]
     )
     return table + "\n\n" + provenance(document)
 
@@ -205,7 +202,7 @@ def reproduction() -> str:
     for name, runs, row in groups():
         ours, cells = metrics.across(runs), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
-            theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric], len(runs))
+            theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric])
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
         rows.append(
             [*name, str(len(runs)), *cells, f"{sum(spent[Experiment.read(run['experiment'])] for run in runs):.1f}"]
@@ -226,7 +223,7 @@ def reproduction_short() -> str:
     rows = []
     for name, runs, row in as_published():
         if runs[0]["experiment"]["method"] in SIX and len(runs) >= 3:
-            theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"], len(runs))
+            theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"])
             rows.append([*name[:2], str(len(runs)), theirs, mine])
     return markdown(["method", "memory", "seeds", "published", "here"], rows)
 
@@ -437,15 +434,7 @@ def method_cost() -> str:
 
 def all_methods() -> str:
     document = record("results/digits.json")
-    cells = lambda s: [spread(s[setting][metric]) for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
-    return (
-        markdown(
-            ["method", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "Task-IL BWT"],
-            [[f"`{m}`", *cells(row["summary"])] for m, row in document["rows"].items()],
-        )
-        + "\n\n"
-        + provenance(document)
-    )
+    return summaries(document["rows"]) + "\n\n" + provenance(document)
 
 
 # Records, and tables of the same names.

@@ -169,7 +169,7 @@ def test_icarl_predicts_the_class_whose_mean_feature_is_nearest():
     learner.update(stream.tasks[0])
     network = learner.net.rest().eval()
     unit = lambda v: v / np.linalg.norm(v)
-    feature = lambda image: unit(network.features(learner.pixels(image[None])).detach().numpy()[0])
+    feature = lambda image: unit(network.body(learner.pixels(image[None])).detach().numpy()[0])
     x, y = learner.memory.held()
     means = [unit(np.mean([feature(x[i]) for i in range(len(x)) if y[i] == c], axis=0)) for c in (0, 1)]
     test = torch.cat([task.test[0] for task in stream])

@@ -173,11 +173,11 @@ def test_the_papers_settings_are_the_studies_defaults():
 # The table -----------------------------------------------------------------------------------------------------------
 def test_a_difference_beyond_two_published_deviations_is_marked():
     ours = lambda mean, std: {"mean": mean, "std": std}
-    assert tables.compared(ours(60.1, 0.5), Figure(58.59, 0.74), 3) == ("58.59 ± 0.74", "60.10 ± 0.50", "+1.51 *")
-    assert tables.compared(ours(60.0, 0.1), Figure(58.59, 0.74), 3)[2] == "+1.41"
-    assert tables.compared(ours(57.1, 4.0), Figure(58.59, 0.74), 3)[2] == "-1.49 *"
-    assert tables.compared(ours(62.0, 0.0), Figure(58.59, 0.74), 1)[2] == "+3.41", "one run says little"
-    assert tables.compared(ours(60.0, 0.5), None, 3)[0] == "–"
+    assert tables.compared(ours(60.1, 0.5), Figure(58.59, 0.74)) == ("58.59 ± 0.74", "60.10 ± 0.50", "+1.51 *")
+    assert tables.compared(ours(60.0, 0.1), Figure(58.59, 0.74))[2] == "+1.41"
+    assert tables.compared(ours(57.1, 4.0), Figure(58.59, 0.74))[2] == "-1.49 *"
+    assert tables.compared(ours(62.0, None), Figure(58.59, 0.74))[2] == "+3.41", "one run says little"
+    assert tables.compared(ours(60.0, 0.5), None)[0] == "–"
 
 
 def test_a_table_shows_published_ours_and_difference_and_the_settings():

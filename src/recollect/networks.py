@@ -24,11 +24,8 @@ class MLP(nn.Module):
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), hidden), nn.ReLU())
         self.head = nn.Linear(hidden, classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        return self.head(self.body(x))
 
 
 class CNN(nn.Module):
@@ -47,11 +44,8 @@ class CNN(nn.Module):
         self.body = nn.Sequential(*block(shape[0], 32), *block(32, 64), nn.AdaptiveAvgPool2d(2), nn.Flatten())
         self.head = nn.Linear(4 * 64, classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        return self.head(self.body(x))
 
 
 class Block(nn.Module):
@@ -88,12 +82,9 @@ class ResNet18(nn.Module):
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(channels, classes)
 
-    def features(self, x: Tensor) -> Tensor:
-        convolution, norm, _ = self.stem
-        return self.blocks(norm(convolution(x), relu=True)).mean(dim=(2, 3))
-
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.features(x))
+        convolution, norm, _ = self.stem
+        return self.head(self.blocks(norm(convolution(x), relu=True)).mean(dim=(2, 3)))
 
 
 NETWORKS: dict[str, type[nn.Module]] = {"mlp": MLP, "cnn": CNN, "resnet18": ResNet18}

@@ -47,7 +47,7 @@ def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -
     table = plain("method", *HEADS, title=title, numbers=True)
     for method, runs in by_method.items():
         spread = metrics.across(runs)
-        table.add_row(method, *(cell(spread[setting][metric], len(runs), digits=1) for setting, metric in SHOWN))
+        table.add_row(method, *(cell(spread[setting][metric], digits=1) for setting, metric in SHOWN))
     return table
 
 
@@ -56,7 +56,7 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
     table = plain("", *HEADINGS.values(), title=title, numbers=True)
     spread = metrics.across(runs)
     for setting, label in SETTINGS.items():
-        table.add_row(label, *(cell(spread[setting][metric], len(runs)) for metric in HEADINGS))
+        table.add_row(label, *(cell(spread[setting][metric]) for metric in HEADINGS))
     return table
 
 
@@ -79,12 +79,11 @@ def block(table: Table, label: str, lines: Sequence[str], cells: Sequence[str]) 
     table.add_row("\n".join(f"  {line}" for line in lines), *cells)
 
 
-def cell(spread: dict | None, runs: int, digits: int = 2) -> str:
+def cell(spread: dict | None, digits: int = 2) -> str:
+    """A mean and, of more than one run, its standard deviation."""
     if spread is None:
         return "–"
-    return f"{spread['mean']:.{digits}f}" + (
-        f" ± {spread['std']:.{digits}f}" if runs > 1 and spread["std"] is not None else ""
-    )
+    return f"{spread['mean']:.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
@@ -109,7 +108,7 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
     table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True, long_labels=True)
     for label, runs in documents.items():
         ours, row = metrics.across(runs), theirs[label] or {}
-        cells = [compared(ours[s][m], row.get(s, {}).get(m), len(runs)) for s, m in SHOWN]
+        cells = [compared(ours[s][m], row.get(s, {}).get(m)) for s, m in SHOWN]
         mine = f"ours, {len(runs)} run{'s' * (len(runs) > 1)}"
         if row:
             block(table, label, ["published", mine, "difference"], ["\n".join(lines) for lines in cells])
@@ -134,15 +133,15 @@ def gains(rows: Mapping[str, tuple[str, dict | None]]) -> Table:
     return table
 
 
-def compared(ours: dict | None, theirs: Figure | None, runs: int) -> tuple[str, str, str]:
+def compared(ours: dict | None, theirs: Figure | None) -> tuple[str, str, str]:
     """Published, ours, difference; marked where it is larger than two of the published standard deviations."""
-    mine = cell(ours, runs)
+    mine = cell(ours)
     if theirs is None:
         return "–", mine, ""
     if ours is None:
         return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, ""
     apart = ours["mean"] - theirs.mean
-    beyond = runs > 1 and abs(apart) > 2 * theirs.std
+    beyond = ours["std"] is not None and abs(apart) > 2 * theirs.std
     return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{apart:+.2f}" + (" *" if beyond else "")
 
 
@@ -220,7 +219,7 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
         table.add_row(
             label,
             listed(runs[0]["experiment"]["options"]["weights"]) if number < 2 else "learned",
-            cell(metrics.across(runs)["class_il"]["acc"], len(runs)),
+            cell(metrics.across(runs)["class_il"]["acc"]),
             f"{search['seconds']:.1f}" if number == 0 else "–",
             f"{sum(run['seconds'] for run in runs):.1f}",
         )
