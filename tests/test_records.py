@@ -130,7 +130,7 @@ def test_a_damaged_run_is_one_failed_run_of_a_study():
 
 def test_one_run_has_no_standard_deviation():
     one = document(f"run er {QUICK} --seeds 1")["summary"]["class_il"]["acc"]
-    assert one["std"] is None and tables.cell(one, 1) == f"{one['mean']:.2f}"
+    assert one["std"] is None and tables.cell(one) == f"{one['mean']:.2f}"
 
 
 # The same again ------------------------------------------------------------------------------------------------------
