@@ -440,7 +440,14 @@ def all_methods() -> str:
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits"),
-    *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn", "outer-digits"),
+    *(
+        "phase-digits",
+        "phase-digits-cnn",
+        "phase-fashion-mnist",
+        "phase-cifar10-cnn",
+        "outer-digits",
+        "outer-cifar10-cnn",
+    ),
 )
 ALIKE = ("similarity-digits", "similarity-fashion-mnist", "similarity-cifar10-cnn")
 TABLES = {
@@ -449,7 +456,10 @@ TABLES = {
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "phase-cifar10-cnn-weights": partial(weights_of_terms, "results/phase-cifar10-cnn-weights.json"),
     "mixed-cifar10-cnn": mixed,
-    "outer-digits-weights": partial(weights_by_memory, "results/outer-digits-weights.json"),
+    **{
+        f"outer-{name}-weights": partial(weights_by_memory, f"results/outer-{name}-weights.json")
+        for name in ("digits", "cifar10-cnn")
+    },
     "reproduction": reproduction,
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
