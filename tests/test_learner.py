@@ -207,6 +207,14 @@ def test_a_state_from_the_middle_of_a_task_goes_on_with_that_task_alone():
         learner_of("er", stream, epochs=1).restore(states[1])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_images_may_be_floats_of_any_size(dtype):
+    x, y = toy().tasks[0].train
+    learner = Learner(ER(), linear(), classes=4, pixels=Pixels(top=1), batch=4, memory=8)
+    learner.update(Task(((x / 255).to(dtype), y), None, (0, 1)))
+    assert learner.tasks == 1
+
+
 def test_an_epoch_broken_off_leaves_no_state_to_go_on_from():
     class Impatient(ER):
         def remember(self, step, terms):

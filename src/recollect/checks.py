@@ -131,7 +131,7 @@ def task(learner, task: Task) -> None:
         )
     samples(learner, "train", task)
     x, _ = task.train
-    low, high = (float(end) for end in x.aminmax())
+    low, high = float(x.min()), float(x.max())
     if x.is_floating_point() and learner.pixels.top > 1 and (low < 0 or high <= 1):
         raise _divided(learner)
     if x.dtype == torch.uint8 and high > learner.pixels.top:
