@@ -25,8 +25,6 @@ SETTINGS = {
     "momentum": dict(below=1),
     "weight_decay": {},
 }
-
-
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "met", "method")}  # in every state
 
 

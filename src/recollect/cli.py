@@ -203,10 +203,6 @@ def run_command(
     """Run one method over one stream of tasks and measure what it remembers."""
     with advised(device):
         experiments = [Experiment.of(**one) for one in asked(method, stream, memory, epochs, seed, seeds, settings)]
-    warmup = dict(experiments[0].options).get("warmup", 0)
-    if warmup >= experiments[0].epochs and not quiet:
-        note = f"a warm-up of {warmup} of {experiments[0].epochs} epochs: {method} never comes to weigh anything"
-        console(stderr=True).print(note, style="dim")
     documents = perform(
         experiments,
         Store(out_dir),

@@ -33,10 +33,11 @@ class Learner:
     """Teach it with `update(task)`, ask it with `predict(images)`.
 
     `network` is any nn.Module from images to `classes` logits, as many as there will ever be; it is trained in place:
-    `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do layers in evaluation mode if they are frozen
-    or the network itself is not. `pixels` says how stored images become its input (`stream.pixels`). On a GPU steps are recorded and
-    replayed (`capture`), and BatchNorm's kernels are compiled, all batches sharing a pass (`compile`). In a process group
-    of torch.distributed the learners of all ranks are one, which takes the whole `batch` a step, and are taught alike.
+    `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do layers in
+    evaluation mode if they are frozen or the network itself is not. `pixels` says how stored images become its input
+    (`stream.pixels`). On a GPU steps are recorded and replayed (`capture`), and BatchNorm's kernels are compiled, all
+    batches sharing a pass (`compile`). In a process group of torch.distributed the learners of all ranks are one, which
+    takes the whole `batch` a step, and are taught alike.
     """
 
     def __init__(

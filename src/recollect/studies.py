@@ -170,6 +170,10 @@ def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
 
 Make = Callable[[int, Overrides], Rows]
 CIFAR = "on CIFAR-10"
+QUICK = (  # a name, seeds, what `beside` is given, and words for it
+    ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
+    ("fashion-mnist", 5, ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN), "Fashion-MNIST, three memory sizes"),
+)
 STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, rows, question
     "table1-cifar10": (5, partial(table1, "cifar10"), f"Table 1: all methods {CIFAR}, memory 200, 500 and 5120"),
     "table1-tinyimagenet": (5, partial(table1, "tinyimagenet"), "Table 1: all methods on Tiny-ImageNet"),
@@ -210,15 +214,9 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
         f"phase-{name}": (seeds, partial(beside, PHASE, *settings), f"is it the relation or the phase? {words}")
         for name, seeds, settings, words in (
             ("cifar10", 5, ("cifar10", None, (200,), 50, {}), f"Memory 200 {CIFAR}"),
-            ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
             ("digits", 10, ("digits", None, (20, 50), 10, OWN), "Split-Digits, memory 20 and 50"),
             ("digits-cnn", 10, ("digits", "cnn", (20, 50), 10, OWN), "Split-Digits with a CNN"),
-            (
-                "fashion-mnist",
-                5,
-                ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN),
-                "Fashion-MNIST, three memory sizes",
-            ),
+            *QUICK,
         )
     },
     **{
@@ -229,14 +227,8 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
         )
         for name, seeds, settings, words in (
             ("cifar10", 5, ("cifar10", None, (200, 500), 50, {}), f"Memory 200 and 500 {CIFAR}"),
-            ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
             ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
-            (
-                "fashion-mnist",
-                5,
-                ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN),
-                "Fashion-MNIST, three memory sizes",
-            ),
+            *QUICK,
         )
     },
     "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),

@@ -107,8 +107,7 @@ def _similarity(learner, new) -> dict:
     met = [c for c in range(learner.classes) if bool((held == c).any())]
     tested = [c for c in new.classes if bool((y == c).any())]
     rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])
-    arriving = Batch(
-        learner.pixels(x[rows]), y[rows]
-    )  # together, as they are learned: a loss may depend on who is there
+    # Together, as they are learned: a loss may depend on who is there.
+    arriving = Batch(learner.pixels(x[rows]), y[rows])
     directions = torch.stack([of_new(c) for c in tested])
     return {"classes": met, "new": tested, "G": [(directions @ of_memory(c)).tolist() for c in met]}
