@@ -5,7 +5,7 @@ VENV   := .venv
 .PHONY: demo test test-slow bench docs clean
 
 demo: $(VENV)/ready
-	$(VENV)/bin/recollect demo
+	$(VENV)/bin/everlearn demo
 
 test: $(VENV)/ready
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
@@ -23,7 +23,7 @@ docs: $(VENV)/ready
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo 'recollect needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)' >&2; exit 2; }
+	  { echo 'everlearn needs Python 3.11 or newer; name one with: make PYTHON=python3.11 $(MAKECMDGOALS)' >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test]'

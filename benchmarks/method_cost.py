@@ -16,10 +16,10 @@ import time
 import torch
 from records import keep
 
-import recollect
-from recollect.experiments import RECIPES, Experiment
-from recollect.runs import Run
-from recollect.studies import LITERATURE
+import everlearn
+from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.experiments.runs import Run
+from everlearn.experiments.studies import LITERATURE
 
 PEERS = {  # what avalanche-lib calls them
     **{"finetune": "naive", "oewc": "ewc", "si": "si", "lwf": "lwf", "agem": "agem", "gem": "gem", "gss": "gss"},
@@ -55,7 +55,7 @@ def main():
     parser.add_argument("--peer", nargs=2, metavar=("PYTHON", "SCRIPT"))
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    stream = recollect.load("digits")
+    stream = everlearn.load("digits")
     names = [name for name in LITERATURE if name in RECIPES]
     ours = {name: [] for name in names}
     theirs = {name: [] for name in names if name in PEERS and arguments.peer}

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from records import keep_of_gpu
 
-from recollect import Experiment
-from recollect.experiments import RECIPES
-from recollect.places import perform_all
-from recollect.runs import Run, finish, load
-from recollect.store import Store
+from everlearn import Experiment
+from everlearn.experiments.experiment import RECIPES
+from everlearn.launchers import perform_all
+from everlearn.experiments.runs import Run, finish, load
+from everlearn.experiments.store import Store
 
 
 def experiment(method: str, epochs: int, seed: int, precision: str) -> Experiment:

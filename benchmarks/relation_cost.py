@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 from records import keep
 
-from recollect import ER, DERpp
-from recollect.descent import SGD
-from recollect.engine import Step, train_step
-from recollect.mainnet import MainNet
-from recollect.memory import Memory
-from recollect.networks import build
-from recollect.relation import Relation
-from recollect.terms import Batch, Fixed
+from everlearn import ER, DERpp
+from everlearn.core.sgd import SGD
+from everlearn.core.step import Step, train_step
+from everlearn.core.theta import MainNet
+from everlearn.core.memory import Memory
+from everlearn.networks import build
+from everlearn.weightings import Relation
+from everlearn.core.terms import Batch, Fixed
 
 B, CLASSES, INTERVAL = 8, 10, 5
 BASES = {"ER": ER, "DER++": DERpp}

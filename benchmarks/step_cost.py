@@ -14,10 +14,10 @@ import torch
 from records import keep
 from torch.nn import functional as F
 
-import recollect
-from recollect.learner import Learner
-from recollect.networks import build
-from recollect.plan import plan_epoch, reservoir
+import everlearn
+from everlearn.learner import Learner
+from everlearn.networks import build
+from everlearn.core.plan import plan_epoch, reservoir
 
 EPOCHS, BATCH, MEMORY, LR = 2, 10, 100, 0.1
 
@@ -62,7 +62,7 @@ def bare(x, y, network):
 
 def ours(task, network, stream):
     learner = Learner(
-        recollect.ER(), network, classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
+        everlearn.ER(), network, classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
     )
     learner.update(task)
     return network
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    stream = recollect.load("digits")
+    stream = everlearn.load("digits")
     task = stream.merged()
     fresh = lambda: build("mlp", stream.shape, 10, seed=0)
     apart = max(
@@ -83,20 +83,20 @@ def main():
     )
     assert apart < 1e-4, apart
     steps = sum(len(plan) for plan in plans(len(task.train[0])))
-    times = {"bare loop": [], "recollect": []}
+    times = {"bare loop": [], "everlearn": []}
     for _ in range(arguments.rounds):
         for name, run in (
             ("bare loop", lambda: bare(*task.train, fresh())),
-            ("recollect", lambda: ours(task, fresh(), stream)),
+            ("everlearn", lambda: ours(task, fresh(), stream)),
         ):
             start = time.perf_counter()
             run()
             times[name].append((time.perf_counter() - start) / steps * 1e6)
     medians = {name: statistics.median(values) for name, values in times.items()}
-    ratio = medians["recollect"] / medians["bare loop"]
-    pairs = sorted(b / a for a, b in zip(times["bare loop"], times["recollect"]))
+    ratio = medians["everlearn"] / medians["bare loop"]
+    pairs = sorted(b / a for a, b in zip(times["bare loop"], times["everlearn"]))
     print(
-        f"one ER step: bare loop {medians['bare loop']:.0f} µs, recollect {medians['recollect']:.0f} µs; "
+        f"one ER step: bare loop {medians['bare loop']:.0f} µs, everlearn {medians['everlearn']:.0f} µs; "
         f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and {pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}"
     )
     record = {

@@ -18,12 +18,12 @@ from statistics import fmean, median, stdev
 
 import reproduce
 
-from recollect import metrics
-from recollect.experiments import Experiment
-from recollect.published import published
-from recollect.report import svg
-from recollect.report.tables import cell, compared
-from recollect.studies import FAMILIES, LITERATURE, SIX
+from everlearn import metrics
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.published import published
+from everlearn.report import svg
+from everlearn.report.tables import cell, compared
+from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
@@ -275,7 +275,7 @@ def reproduction_runs() -> str:
 
 
 def repeated() -> str:
-    """Runs and their repetitions from their own records, as `recollect again --json` has them."""
+    """Runs and their repetitions from their own records, as `everlearn again --json` has them."""
     rows = []
     for path in sorted((ROOT / "results" / "again").glob("*.json")):
         for name, pair in json.loads(path.read_text()).items():
@@ -361,7 +361,7 @@ def step_cost() -> str:
     us = r["microseconds"]
     return markdown(
         ["one ER step, MLP 64-100-10, batch 10 + 10", "µs"],
-        [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["recollect", f"{us['recollect']:.0f}"]],
+        [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["everlearn", f"{us['everlearn']:.0f}"]],
     ) + (
         f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. torch {r['torch']}, one thread, {r['rounds']} rounds."
     )

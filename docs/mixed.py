@@ -2,7 +2,7 @@
 
     python docs/mixed.py DATA > results/mixed-cifar10-cnn.json     # about two hours of one core
 
-Split CIFAR-10 and a small CNN, as in `recollect study phase-cifar10-cnn`; the weights are those on record in results/phase-cifar10-cnn-weights.json,
+Split CIFAR-10 and a small CNN, as in `everlearn study phase-cifar10-cnn`; the weights are those on record in results/phase-cifar10-cnn-weights.json,
 of the same seed. The rest of a mixed row is the rule's: 0 for new samples, the preset for the memory.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from replayed import replayed, tell
 
-from recollect.studies import OWN, study
+from everlearn.experiments.studies import OWN, study
 
 BASE, NAMES = "der++", ("new", "dark", "memory")
 RULE = dict(zip(NAMES, OWN[BASE])) | {"new": 0.0}

@@ -12,9 +12,10 @@ from multiprocessing import get_context
 
 import torch
 
-from recollect import ER, DERpp, Weighting, metrics, provenance, run
-from recollect.studies import FAMILIES, OWN, study
-from recollect.terms import weighed
+from everlearn import ER, DERpp, Weighting, metrics, run
+from everlearn.experiments import provenance
+from everlearn.experiments.studies import FAMILIES, OWN, study
+from everlearn.core.terms import weighed
 
 METHODS = {"er": ER, "der++": DERpp}
 

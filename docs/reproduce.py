@@ -16,11 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from recollect.errors import RecollectError
-from recollect.experiments import Experiment
-from recollect.places import DONE, perform_all
-from recollect.store import Store, read_lines
-from recollect.studies import study
+from everlearn.errors import EverlearnError
+from everlearn.experiments.experiment import Experiment
+from everlearn.launchers import DONE, perform_all
+from everlearn.experiments.store import Store, read_lines
+from everlearn.experiments.studies import study
 
 ROOT = Path(__file__).parents[1]
 RECORDS, EPOCHS = ROOT / "results" / "cifar10", ROOT / "results" / "cifar10-epochs"
@@ -142,7 +142,7 @@ def main() -> None:
     tell = lambda experiment, line: keep(experiment, store) if line is DONE else None
     try:
         outcomes = perform_all(chosen, store, device=DEVICE, data=given.data, report=tell)
-    except RecollectError as error:
+    except EverlearnError as error:
         sys.exit(f"{error}")
     if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:
         sys.exit("\n".join(wrong))

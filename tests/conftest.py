@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-import recollect
-from recollect.experiments import RECIPES, defaults
-from recollect.networks import CNN
-from recollect.streams import Pixels, Stream, Task
+import everlearn
+from everlearn.experiments.experiment import RECIPES, defaults
+from everlearn.networks import CNN
+from everlearn.data.streams import Pixels, Stream, Task
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -21,7 +21,7 @@ def same_randomness():
 
 @pytest.fixture(scope="session")
 def digits() -> Stream:
-    return recollect.load("digits")
+    return everlearn.load("digits")
 
 
 def toy(
@@ -46,10 +46,10 @@ def toy(
     )
 
 
-def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={}, **settings) -> recollect.Learner:
+def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={}, **settings) -> everlearn.Learner:
     """A recipe, with the weights digits would have, and a small network."""
     torch.manual_seed(seed)
-    return recollect.Learner(
+    return everlearn.Learner(
         RECIPES[name].build(defaults(name, "digits") | options),
         network or CNN(stream.shape, stream.classes),
         classes=stream.classes,

@@ -10,17 +10,17 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-import recollect
-from recollect import ER, ERACE, BadInput, Batch, DERpp, Learner
-from recollect.descent import SGD
-from recollect.engine import Step, train_step
-from recollect.mainnet import MainNet
-from recollect.memory import Memory
-from recollect.networks import CNN, ResNet18
-from recollect.plan import plan_epoch, reservoir
-from recollect.terms import weighed
-from recollect.relation import Consolidate, EndToEnd, Labelled, Relation, RelationReplayNet, Split
-from recollect.relation.bilevel import double_backward, forward_mode, gradient, slope
+import everlearn
+from everlearn import ER, ERACE, BadInput, Batch, DERpp, Learner
+from everlearn.core.sgd import SGD
+from everlearn.core.step import Step, train_step
+from everlearn.core.theta import MainNet
+from everlearn.core.memory import Memory
+from everlearn.networks import CNN, ResNet18
+from everlearn.core.plan import plan_epoch, reservoir
+from everlearn.core.terms import weighed
+from everlearn.weightings import Consolidate, EndToEnd, Labelled, Relation, RelationReplayNet, Split
+from everlearn.weightings.bilevel import double_backward, forward_mode, gradient, slope
 
 B, CLASSES = 6, 6
 METHODS = [ER, ERACE, DERpp]
@@ -40,7 +40,7 @@ def situation(kind):
     method = kind()
     if kind is ERACE:
         method.begin_task(
-            type("", (), {"met": {0, 1}, "classes": CLASSES, "device": "cpu"}), type("", (), {"classes": (2, 3)})
+            type("", (), {"seen": {0, 1}, "classes": CLASSES, "device": "cpu"}), type("", (), {"classes": (2, 3)})
         )
     net = MainNet(network, dtype=torch.float64)
     new, *replay = random_batch(0, (2, 3)), *(random_batch(1 + i, (0, 1, 2, 3)) for i in range(2 * method.draws))
@@ -51,7 +51,7 @@ def unrolled(
     method, net, new, replay, outer, weights, lr, momentum=0.0, weight_decay=0.0, velocity=None
 ) -> torch.Tensor:
     """∂outer/∂w by differentiating through the step, written with torch.func and none of the library's machinery."""
-    module = net.rest()
+    module = net.unbind()
     theta = {name: p.detach().clone().requires_grad_() for name, p in module.named_parameters()}
     weights = weights.detach().clone().requires_grad_()
 
@@ -143,7 +143,7 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
     d, prepare = method.draws, lambda images: (images.double() / 255 - 0.5) / 0.25
     for t, task in enumerate(stream):
         if kind is ERACE:
-            method.begin_task(type("", (), {"met": met, "classes": stream.classes, "device": "cpu"}), task)
+            method.begin_task(type("", (), {"seen": met, "classes": stream.classes, "device": "cpu"}), task)
         x, y = task.train
         for epoch in range(epochs):
             pools = ["all"] * d * (2 if order == "printed" else 3)
@@ -323,7 +323,7 @@ def test_consolidate_keeps_both_memory_terms_of_a_method_with_one_draw():
         draws = 1
 
         def rehearse(self, memory):
-            return [recollect.distance(memory), recollect.cross_entropy(memory)]
+            return [everlearn.distance(memory), everlearn.cross_entropy(memory)]
 
     stream = toy()
     method = OneDraw(Consolidate((1, 0.2, 0.5)))
@@ -336,7 +336,7 @@ def test_vanilla_descends_both_losses_by_one_backward():
     weighting = method.weighting = EndToEnd((1, 0.2, 0.5), warmup=0, relation_from_task=1)
     weighting.begin(method, net, seed=0)
     weighting.begin_epoch(0, 0, 2)
-    theta, rrn = net.theta.detach().clone().requires_grad_(), copy.deepcopy(weighting.rrn.rest())
+    theta, rrn = net.theta.detach().clone().requires_grad_(), copy.deepcopy(weighting.rrn.unbind())
     terms = method.terms(net.at(theta, virtual=True), new, replay)
     w = rrn(terms.losses.detach(), terms.norms)
     total = (w * terms.losses).sum() / B + method.outer(net.at(theta, virtual=True), outer)
@@ -391,10 +391,10 @@ def test_double_backward_helps_where_forward_mode_cannot():
 def test_a_whole_run_by_double_backward_is_measured_and_reviewed():
     network = nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Doubled())
     settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, memory=10)
-    result = recollect.run("rer", network=network, hypergradient="double-backward", **settings)
+    result = everlearn.run("rer", network=network, hypergradient="double-backward", **settings)
     assert result["network"] == "Sequential" and result["class_il"]["acc"] > 25
     with pytest.raises(BadInput, match="NoForwardMode"):
-        recollect.run("rer", network=nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Doubled()), **settings)
+        everlearn.run("rer", network=nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Doubled()), **settings)
 
 
 class Doubled(nn.Module):
@@ -419,7 +419,7 @@ def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:
 
 
 def test_a_method_of_ones_own_becomes_relational_in_one_line():
-    from recollect import Method, Term, cross_entropy
+    from everlearn import Method, Term, cross_entropy
 
     class Gentle(Method):
         """CE on new samples, and on the memory the squared error of the probabilities."""
@@ -497,10 +497,10 @@ def test_what_a_new_class_does_to_others_is_seen_among_the_classes_it_is_learned
 
 
 def test_balanced_refuses_a_memory_it_cannot_foresee():
-    from recollect.relation import Balanced
+    from everlearn.weightings import Balanced
 
     with pytest.raises(BadInput, match="GSS fills its memory otherwise"):
-        Balanced((1, 1)).check(recollect.GSS())
+        Balanced((1, 1)).check(everlearn.GSS())
     assert Balanced().pools(2) == ("all", "all", "balanced", "balanced")
     assert Balanced(order="fresh").pools(1) == ("all", "all", "balanced")
 
@@ -517,7 +517,7 @@ def test_labelled_asks_of_the_outer_draws_their_labels_alone(kind):
 
 
 def test_averaged_takes_the_rows_away_normalised_the_sum_and_annealed_the_size():
-    from recollect.relation import Annealed, Averaged, Normalised
+    from everlearn.weightings import Annealed, Averaged, Normalised
 
     weights = torch.tensor([[0.2, 0.4], [0.6, 1.0]], dtype=torch.float64)
     averaged, normalised = Averaged(), Normalised((1, 0.5))
@@ -534,7 +534,7 @@ def test_averaged_takes_the_rows_away_normalised_the_sum_and_annealed_the_size()
 @pytest.mark.parametrize("kind", ["averaged", "normalised"])
 def test_a_net_whose_weights_are_used_otherwise_still_learns_from_its_own_step(kind):
     """Past the warm-up φ's virtual step is the one with w(φ), whatever the Main Net is given of it."""
-    from recollect.relation import Averaged, Normalised
+    from everlearn.weightings import Averaged, Normalised
 
     stream, steps = toy(tasks=2, each=40), []
 

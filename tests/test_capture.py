@@ -7,9 +7,9 @@ import pytest
 import torch
 from conftest import learner_of, toy
 
-import recollect
-from recollect.capture import Graphs
-from recollect.experiments import RECIPES
+import everlearn
+from everlearn.core.capture import Graphs
+from everlearn.experiments.experiment import RECIPES
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_no_step_of_ours_binds_anew_what_the_next_one_reads(watched, name):
     assert torch.equal(*ends)
 
 
-class Averaging(recollect.ER):
+class Averaging(everlearn.ER):
     mean = 0.0
 
     def begin_task(self, learner, task):
@@ -50,7 +50,7 @@ class Averaging(recollect.ER):
         self.mean = 0.9 * self.mean + 0.1 * terms.losses.detach().mean()
 
 
-class Counting(recollect.ER):
+class Counting(everlearn.ER):
     def begin_task(self, learner, task):
         self.steps = 0
 
@@ -70,7 +70,7 @@ class Listing(Counting):
 
     def learn(self, new):
         self.seen["labels"].append(len(new.y))
-        return recollect.ER.learn(self, new)
+        return everlearn.ER.learn(self, new)
 
 
 class Once(Right):
@@ -91,13 +91,13 @@ class Once(Right):
 def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, method, name):
     def learner(capture):
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-        made = recollect.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+        made = everlearn.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
         made.capture = capture
         return made
 
     stream = toy()
     learner(capture=False).update(stream.tasks[0])
-    with pytest.raises(recollect.BadInput, match=re.escape(f"a step binds {name} anew")):
+    with pytest.raises(everlearn.BadInput, match=re.escape(f"a step binds {name} anew")):
         learner(capture=True).update(stream.tasks[0])
 
 
@@ -105,7 +105,7 @@ def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, m
 def test_a_method_that_writes_into_its_tensor_is_not(watched, method):
     stream = toy()
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-    learner = recollect.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = everlearn.Learner(method(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
     learner.capture = True
     learner.update(stream.tasks[0])
     assert learner.method.mean > 0

@@ -21,12 +21,15 @@ import pytest
 import torch
 from typer.testing import CliRunner, Result
 
-import recollect
-from recollect import __version__, cli, places, store
-from recollect.places import local
-from recollect.experiments import RECIPES, Experiment
-from recollect.report import console
-from recollect.streams import STREAMS
+import everlearn
+from everlearn import __version__
+from everlearn.cli import app as cli
+from everlearn import launchers as places
+from everlearn.experiments import store
+from everlearn.launchers import local
+from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.report import console
+from everlearn.data.streams import STREAMS
 
 QUICK = "--memory 20 --epochs 1"
 CORES = local.cores()
@@ -38,13 +41,13 @@ def folder(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(local, "cores", lambda: 1)
     return tmp_path
 
 
 def call(words: str) -> Result:
-    return CliRunner().invoke(cli.app, words.split(), prog_name="recollect")
+    return CliRunner().invoke(cli.app, words.split(), prog_name="everlearn")
 
 
 def answer(words: str, code: int = 2) -> str:
@@ -52,7 +55,7 @@ def answer(words: str, code: int = 2) -> str:
     result = call(words)
     assert result.exit_code == code, result.output
     assert isinstance(result.exception, SystemExit), result.exception
-    assert result.stderr.startswith("recollect: ") and result.stderr.count("\n") == 1, result.stderr
+    assert result.stderr.startswith("everlearn: ") and result.stderr.count("\n") == 1, result.stderr
     assert result.stdout == "" and not kept()
     return result.stderr
 
@@ -163,7 +166,7 @@ def test_help_names_every_option_and_gives_examples():
     shown = call("run --help").stdout
     options = "stream memory epochs seed seeds set device out data json quiet fresh"
     assert all(f"--{option} " in shown for option in options.split())
-    assert "Examples" in shown and "recollect run der++ --memory 50 --seeds 5" in shown
+    assert "Examples" in shown and "everlearn run der++ --memory 50 --seeds 5" in shown
     assert all(f"{command} " in call("--help").stdout for command in ("demo", "run", "methods", "streams", "data"))
 
 
@@ -172,10 +175,10 @@ def test_no_command_prints_the_help():
 
 
 def test_the_module_is_the_command(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["recollect", "--version"])
+    monkeypatch.setattr(sys, "argv", ["everlearn", "--version"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_module("recollect", run_name="__main__")
-    assert not end.value.code and capsys.readouterr().out == f"recollect {__version__}\n"
+        runpy.run_module("everlearn", run_name="__main__")
+    assert not end.value.code and capsys.readouterr().out == f"everlearn {__version__}\n"
 
 
 # --- what it keeps ---
@@ -259,18 +262,18 @@ def test_again_shows_what_came_out_when_another_run_failed():
 
 
 def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypatch):
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     store_ = store.Store("runs")
     experiment = Experiment.of("er", memory=20, epochs=2)
     with contextlib.suppress(KeyboardInterrupt), store_.recording(experiment) as recording:
-        run = recollect.runs.Run(experiment, recollect.runs.load(experiment), "cpu")
+        run = everlearn.experiments.runs.Run(experiment, everlearn.experiments.runs.load(experiment), "cpu")
         for _ in run.steps(recording.line, save=recording.checkpoint):
             if (Path(recording.folder) / "checkpoint").exists():
                 raise KeyboardInterrupt
     assert "goes on with task 1 after 1 of its 2 epochs" in call("run er --memory 20 --epochs 2").stderr
     said = call("run rer --memory 20 --epochs 1 --set warmup=1").stderr
     assert "rer will use the preset weights throughout" in said
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "soon")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "soon")
     assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
     part = Path("runs", Experiment.of("er", memory=20, epochs=2, seed=9).name + ".part")
     part.mkdir()
@@ -286,25 +289,25 @@ def test_many_runs_are_counted_and_a_dry_run_can_be_json():
 
 
 def test_a_method_of_ones_own_is_measured_like_any_other():
-    class Brier(recollect.ER):
+    class Brier(everlearn.ER):
         pass
 
-    mine, er = recollect.run(Brier(), epochs=1, memory=20), recollect.run("er", epochs=1, memory=20)
+    mine, er = everlearn.run(Brier(), epochs=1, memory=20), everlearn.run("er", epochs=1, memory=20)
     assert mine["class_il"] == er["class_il"] and mine["experiment"]["method"] == "Brier"
 
-    class Both(recollect.OEWC):
+    class Both(everlearn.OEWC):
         names, draws, remembers = ("new", "memory"), 1, True
-        rehearse = recollect.ER.rehearse
+        rehearse = everlearn.ER.rehearse
 
-    assert recollect.run(Both(), epochs=1, memory=20)["experiment"]["memory"] == 20
-    with pytest.raises(recollect.BadInput, match="unknown method"):
-        recollect.run(recollect.ER)
-    with pytest.raises(recollect.BadInput, match="unknown stream"):
-        recollect.run("er", recollect.load("digits"))
-    with pytest.raises(recollect.BadInput, match="weights is the method object's own affair"):
-        recollect.run(Brier(), weights=(1, 2))
-    with pytest.raises(recollect.BadInput, match="leave `out` away"):
-        recollect.run(Brier(), out="runs")
+    assert everlearn.run(Both(), epochs=1, memory=20)["experiment"]["memory"] == 20
+    with pytest.raises(everlearn.BadInput, match="unknown method"):
+        everlearn.run(everlearn.ER)
+    with pytest.raises(everlearn.BadInput, match="unknown stream"):
+        everlearn.run("er", everlearn.load("digits"))
+    with pytest.raises(everlearn.BadInput, match="weights is the method object's own affair"):
+        everlearn.run(Brier(), weights=(1, 2))
+    with pytest.raises(everlearn.BadInput, match="leave `out` away"):
+        everlearn.run(Brier(), out="runs")
 
 
 def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
@@ -316,10 +319,10 @@ def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
         def forward(self, x):
             return self.layer(x.flatten(1))
 
-    it = recollect.run("er", epochs=1, network=Mine())
+    it = everlearn.run("er", epochs=1, network=Mine())
     assert it["experiment"]["network"].startswith("Mine ")
     assert it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
-    assert it["provenance"]["settings"] != recollect.run("er", epochs=1, network=Mine())["provenance"]["settings"]
+    assert it["provenance"]["settings"] != everlearn.run("er", epochs=1, network=Mine())["provenance"]["settings"]
 
 
 def test_another_setting_is_another_run():
@@ -411,7 +414,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --stream npz:missing.npz", "no file missing.npz"),
         ("run er --stream folder:missing", "no folder missing"),
         ("run er --stream npz:", "after the colon"),
-        ("run er --stream mnist", "recollect data get mnist"),
+        ("run er --stream mnist", "everlearn data get mnist"),
         ("run er --out /proc/nope", "--out"),
         ("demo --seeds 0", "--seeds"),
         ("demo --out /dev/null/below", "--out"),
@@ -497,10 +500,10 @@ def test_a_damaged_data_set_is_named_by_run_and_by_check(cut, high, expected):
         Path(f"data/mnist/{half}-images-idx3-ubyte").write_bytes(whole[: len(whole) - cut])
         Path(f"data/mnist/{half}-labels-idx1-ubyte").write_bytes(idx((np.arange(24) % high).astype(np.uint8)))
     sentence = answer("run er --stream mnist")
-    assert expected in sentence and "recollect data get mnist" in sentence
+    assert expected in sentence and "everlearn data get mnist" in sentence
     checked = call("data check mnist")
     assert (
-        checked.exit_code == 2 and "wrong checksum" in checked.stdout and "recollect data get mnist" in checked.stderr
+        checked.exit_code == 2 and "wrong checksum" in checked.stdout and "everlearn data get mnist" in checked.stderr
     )
 
 
@@ -508,7 +511,7 @@ def test_check_and_get_tell_what_is_there(monkeypatch):
     assert "scikit-learn" in call("data check digits").stdout and "scikit-learn" in call("data get digits").stdout
     missing = call("data check npz:missing.npz")
     assert missing.exit_code == 2 and "missing" in missing.stdout and "data get" not in missing.stderr
-    monkeypatch.setattr("recollect.streams.download.get", lambda name, root, progress: progress(1, 2) or root / name)
+    monkeypatch.setattr("everlearn.data.download.get", lambda name, root, progress: progress(1, 2) or root / name)
     assert call("data get mnist --data there").stdout == "mnist: here and verified, in there/mnist\n"
 
 
@@ -569,7 +572,7 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
 @contextlib.contextmanager
 def started(words: str, **streams) -> Iterator[subprocess.Popen]:
     """The command as a group of processes, none of which outlives the test."""
-    command, paths = [sys.executable, "-m", "recollect", *words.split()], os.pathsep.join(sys.path)
+    command, paths = [sys.executable, "-m", "everlearn", *words.split()], os.pathsep.join(sys.path)
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -601,7 +604,7 @@ def test_ctrl_c_is_one_sentence_and_leaves_nothing_behind(words, runs):
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes at once
         stdout, stderr = process.communicate(timeout=20)  # ends when the last worker has let go of its stderr
     assert (process.returncode, stdout) == (130, "")
-    assert stderr.startswith("recollect: stopped") and stderr.count("\n") == 1
+    assert stderr.startswith("everlearn: stopped") and stderr.count("\n") == 1
     assert not kept()
 
 

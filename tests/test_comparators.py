@@ -10,10 +10,10 @@ from conftest import toy
 from torch import nn
 from torch.nn import functional as F
 
-from recollect import AGEM, GEM, GSS, BadInput, Batch, ICaRL, Learner
-from recollect.methods import agem, gem, gss, icarl
-from recollect.networks import CNN, MLP
-from recollect.plan import chances
+from everlearn import AGEM, GEM, GSS, BadInput, Batch, ICaRL, Learner
+from everlearn.methods import agem, gem, gss, icarl
+from everlearn.networks import CNN, MLP
+from everlearn.core.plan import chances
 
 
 def learner_of(method, network, stream, **settings) -> Learner:
@@ -71,7 +71,7 @@ def test_gem_takes_the_gradient_of_each_past_tasks_whole_memory():
 def test_gem_without_its_solver_says_what_to_install(monkeypatch):
     stream = toy()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pip install 'recollect\[gem\]'"):
+    with pytest.raises(BadInput, match=r"pip install 'everlearn\[gem\]'"):
         learner_of(GEM(), MLP(stream.shape, 4), stream).update(stream.tasks[0])
 
 
@@ -167,7 +167,7 @@ def test_icarl_predicts_the_class_whose_mean_feature_is_nearest():
     stream = toy(tasks=2)
     learner = learner_of(ICaRL(), CNN(stream.shape, 4), stream)
     learner.update(stream.tasks[0])
-    network = learner.net.rest().eval()
+    network = learner.net.unbind().eval()
     unit = lambda v: v / np.linalg.norm(v)
     feature = lambda image: unit(network.body(learner.pixels(image[None])).detach().numpy()[0])
     x, y = learner.memory.held()
@@ -208,7 +208,7 @@ def test_gss_scores_a_sample_by_its_nearest_gradient(seed):
     stream = toy(tasks=1)
     learner = learner_of(GSS(), CNN(stream.shape, 2), stream)
     learner.update(stream.tasks[0])
-    network = learner.net.rest().eval()
+    network = learner.net.unbind().eval()
     x, y = stream.tasks[0].train
 
     def gradient(i):

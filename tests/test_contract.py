@@ -11,13 +11,13 @@ import torch
 from conftest import learner_of, toy
 from torch import nn
 
-import recollect
-from recollect import Experiment, Learner
-from recollect.experiments import RECIPES, defaults
-from recollect.methods import ER, METHODS
-from recollect.networks import CNN, MLP
+import everlearn
+from everlearn import Experiment, Learner
+from everlearn.experiments.experiment import RECIPES, defaults
+from everlearn.methods import ER, METHODS
+from everlearn.networks import CNN, MLP
 
-SOURCE = Path(recollect.__file__).parent
+SOURCE = Path(everlearn.__file__).parent
 # Every method, every relational one, and every weighting on DER++, which has the most terms; some on ER, too.
 TABLE = [name for name in RECIPES if not name.startswith(("er+a", "er+n", "er-ace+"))]
 
@@ -101,7 +101,7 @@ def test_a_task_broken_off_is_taken_back_by_restoring_the_state_before_it(name):
     for _ in range(3):
         next(steps)
     steps.close()
-    with pytest.raises(recollect.BadInput, match="broken off"):
+    with pytest.raises(everlearn.BadInput, match="broken off"):
         broken.update(last)
     broken.restore(state)
     whole.update(last)
@@ -112,7 +112,7 @@ def test_a_task_broken_off_is_taken_back_by_restoring_the_state_before_it(name):
 def test_a_task_that_was_refused_leaves_the_learner_as_it_was():
     stream = toy()
     learner = learner_of("er", stream)
-    with pytest.raises(recollect.BadInput, match="takes a recollect.Task"):
+    with pytest.raises(everlearn.BadInput, match="takes a everlearn.Task"):
         learner.update(None)
     learner.update(stream.tasks[0])
     assert learner.tasks == 1
@@ -129,7 +129,7 @@ def test_a_state_stays_what_it_was():
 
 
 def test_runs_that_take_turns_keep_their_arithmetic_until_the_last_is_gone():
-    from recollect import runs
+    from everlearn.experiments import runs
 
     flags = lambda: [getattr(*flag) for flag in runs.FLAGS]
     fake = type("", (), {"device": torch.device("cuda")})
@@ -216,7 +216,7 @@ def test_dropout_is_seeded_and_leaves_the_callers_randomness_alone():
         torch.manual_seed(0)
         module = network()
         torch.manual_seed(7)
-        learner = Learner(recollect.ER(), module, classes=4, pixels=stream.pixels, memory=8, batch=4)
+        learner = Learner(everlearn.ER(), module, classes=4, pixels=stream.pixels, memory=8, batch=4)
         for task in stream:
             learner.update(task)
         runs.append(learner.net.theta.detach().clone())
@@ -225,7 +225,7 @@ def test_dropout_is_seeded_and_leaves_the_callers_randomness_alone():
 
 
 def test_float64_and_augmentation_run_through_every_part():
-    stream = toy(channels=3, pixels=recollect.Pixels((0.5,) * 3, (0.25,) * 3, pad=2, flip=True))
+    stream = toy(channels=3, pixels=everlearn.Pixels((0.5,) * 3, (0.25,) * 3, pad=2, flip=True))
     learner = learn("rder", stream, dtype=torch.float64)
     assert learner.net.theta.dtype == torch.float64 and torch.isfinite(learner.net.theta).all()
 
@@ -240,23 +240,23 @@ def test_float64_and_augmentation_run_through_every_part():
     ],
 )
 def test_a_learner_refuses_what_cannot_be(bad, match):
-    with pytest.raises(recollect.BadInput, match=match):
-        Learner(recollect.ER(), MLP((1, 8, 8), 4), classes=4, **bad)
+    with pytest.raises(everlearn.BadInput, match=match):
+        Learner(everlearn.ER(), MLP((1, 8, 8), 4), classes=4, **bad)
 
 
 def test_labels_out_of_range_and_images_of_another_shape_are_refused():
     stream = toy(tasks=2)
-    learner = Learner(recollect.ER(), MLP((1, 8, 8), 2), classes=2, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(everlearn.ER(), MLP((1, 8, 8), 2), classes=2, pixels=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
-    with pytest.raises(recollect.BadInput, match=r"classes \[2, 3\]; the network has 2 classes"):
+    with pytest.raises(everlearn.BadInput, match=r"classes \[2, 3\]; the network has 2 classes"):
         learner.update(stream.tasks[1])
     other = toy(side=6).tasks[0]
-    with pytest.raises(recollect.BadInput, match="one kind"):
+    with pytest.raises(everlearn.BadInput, match="one kind"):
         learner.update(other)
 
 
 def test_a_loss_that_is_no_number_stops_the_run():
-    with pytest.raises(recollect.RecollectError, match="no longer a finite number in epoch 1 of task 1"):
+    with pytest.raises(everlearn.EverlearnError, match="no longer a finite number in epoch 1 of task 1"):
         learn("er", toy(), network=nn.Sequential(nn.Flatten(), nn.Linear(64, 4), Explode()))
 
 
@@ -302,14 +302,14 @@ def test_ones_own_data_have_the_same_defaults_whatever_they_are_called():
 
 
 def test_an_odd_number_of_classes_is_dealt_as_evenly_as_can_be():
-    dealt = lambda classes, tasks: [t.classes for t in recollect.load("digits", classes=range(classes), tasks=tasks)]
+    dealt = lambda classes, tasks: [t.classes for t in everlearn.load("digits", classes=range(classes), tasks=tasks)]
     assert dealt(7, None) == [(0, 1), (2, 3), (4, 5, 6)]
     assert dealt(10, 4) == [(0, 1), (2, 3, 4), (5, 6), (7, 8, 9)]
     assert dealt(1, None) == [(0,)]
 
 
 def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
-    stream = recollect.load("digits", classes=["8", "9", 0, 1], tasks=2)
+    stream = everlearn.load("digits", classes=["8", "9", 0, 1], tasks=2)
     assert stream.names == ("8", "9", "0", "1") and [t.classes for t in stream] == [(0, 1), (2, 3)]
     eights = digits.tasks[4].train[0][digits.tasks[4].train[1] == 8]
     assert torch.equal(stream.tasks[0].train[0][: len(eights)], eights)
@@ -320,8 +320,8 @@ def imports(path: Path) -> set[str]:
     """The parts of the package a module imports when it is itself imported."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("recollect"):
-            names = [node.module] if node.module != "recollect" else [f"recollect.{alias.name}" for alias in node.names]
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("everlearn"):
+            names = [node.module] if node.module != "everlearn" else [f"everlearn.{alias.name}" for alias in node.names]
             found |= {name.split(".")[1] for name in names if "." in name}
     return found
 
@@ -353,9 +353,9 @@ def test_imports_point_one_way():
     assert "methods" not in set().union(*(imports(p) for p in (SOURCE / "relation").glob("*.py")))
 
 
-def test_importing_recollect_brings_in_nothing_heavy():
+def test_importing_everlearn_brings_in_nothing_heavy():
     heavy = ["sklearn", "rich", "typer", "optuna", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
-    code = f"import torch, sys; before = set(sys.modules); import recollect; print([m for m in {heavy} if m in sys.modules and m not in before])"
+    code = f"import torch, sys; before = set(sys.modules); import everlearn; print([m for m in {heavy} if m in sys.modules and m not in before])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
@@ -377,17 +377,17 @@ def test_other_images_under_the_same_name_are_another_experiment(tmp_path):
         return Experiment.of("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
 
     first = write(0)
-    one = recollect.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
+    one = everlearn.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
     second = write(1)
-    other = recollect.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
+    other = everlearn.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
     assert first.hash != second.hash and write(0).hash == first.hash
     assert one["experiment"]["content"] != other["experiment"]["content"]
 
 
 def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
     settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=10)
-    first = recollect.run("er", out=tmp_path, **settings)
-    assert recollect.run("er", out=tmp_path, **settings) == first
+    first = everlearn.run("er", out=tmp_path, **settings)
+    assert everlearn.run("er", out=tmp_path, **settings) == first
 
 
 def test_a_learner_says_what_does_not_fit_together():
@@ -395,39 +395,39 @@ def test_a_learner_says_what_does_not_fit_together():
     make = lambda method, network=None, **more: Learner(
         method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more
     )
-    with pytest.raises(recollect.BadInput, match="FineTune rehearses none"):
-        make(recollect.FineTune(recollect.Relation()))
-    with pytest.raises(recollect.BadInput, match="4 logits, one a class"):
-        make(recollect.ER(), MLP(stream.shape, 3)).update(stream.tasks[0])
-    with pytest.raises(recollect.BadInput, match="precision 'bf16'"):
-        make(recollect.ER(), precision="bf16")
-    with pytest.raises(recollect.BadInput, match="split"):
-        make(recollect.ER(recollect.Split()), memory=4)
-    with pytest.raises(recollect.BadInput, match="remembers = True"):
-        make(type("Mine", (recollect.Method,), {"draws": 1})())
-    method = recollect.ER()
+    with pytest.raises(everlearn.BadInput, match="FineTune rehearses none"):
+        make(everlearn.FineTune(everlearn.Relation()))
+    with pytest.raises(everlearn.BadInput, match="4 logits, one a class"):
+        make(everlearn.ER(), MLP(stream.shape, 3)).update(stream.tasks[0])
+    with pytest.raises(everlearn.BadInput, match="precision 'bf16'"):
+        make(everlearn.ER(), precision="bf16")
+    with pytest.raises(everlearn.BadInput, match="split"):
+        make(everlearn.ER(everlearn.Split()), memory=4)
+    with pytest.raises(everlearn.BadInput, match="remembers = True"):
+        make(type("Mine", (everlearn.Method,), {"draws": 1})())
+    method = everlearn.ER()
     make(method)
-    with pytest.raises(recollect.BadInput, match="this ER object teaches another learner"):
+    with pytest.raises(everlearn.BadInput, match="this ER object teaches another learner"):
         make(method)
-    with pytest.raises(recollect.BadInput, match="this Fixed object teaches another learner"):
-        make(recollect.ER(method.weighting))
+    with pytest.raises(everlearn.BadInput, match="this Fixed object teaches another learner"):
+        make(everlearn.ER(method.weighting))
     for wrong in (dict(lr=float("inf")), dict(momentum=float("nan")), dict(weight_decay=-1), dict(epochs=0)):
-        with pytest.raises(recollect.BadInput, match="must be a number"):
-            make(recollect.ER(), **wrong)
+        with pytest.raises(everlearn.BadInput, match="must be a number"):
+            make(everlearn.ER(), **wrong)
 
-    class Forgetful(recollect.ER):
+    class Forgetful(everlearn.ER):
         names = ("new",)
 
-    with pytest.raises(recollect.BadInput, match="Forgetful has 2 loss terms and names 1"):
+    with pytest.raises(everlearn.BadInput, match="Forgetful has 2 loss terms and names 1"):
         make(Forgetful()).update(stream.tasks[0])
 
 
 def test_a_learner_says_what_is_wrong_with_a_task():
     stream = toy()
     (x, y), test, classes = stream.tasks[0].train, stream.tasks[0].test, stream.tasks[0].classes
-    given = lambda train: recollect.Task(train, test, classes)
+    given = lambda train: everlearn.Task(train, test, classes)
     for task, words in (
-        (stream.tasks[0].train, "takes a recollect.Task"),
+        (stream.tasks[0].train, "takes a everlearn.Task"),
         (given((x.numpy(), y)), "torch.from_numpy"),
         (given((x, y.int())), "labels.long()"),
         (given((x[:0], y[:0])), "at least one"),
@@ -435,48 +435,48 @@ def test_a_learner_says_what_is_wrong_with_a_task():
         (given((x, y[:, None])), "there must be one an image"),
         (given((x.flatten(1), y)), r"they must be \[N, channels, height, width\]"),
         (given((2 * x / 255, y)), r"images are floats.*Pixels\(top=1\)"),
-        (recollect.Task((x, y), test, 2), "a task's classes are a list"),
-        (recollect.Task((x, y), test, (*classes, 12)), r"classes \[12\]; the network has 4"),
+        (everlearn.Task((x, y), test, 2), "a task's classes are a list"),
+        (everlearn.Task((x, y), test, (*classes, 12)), r"classes \[12\]; the network has 4"),
         (given((x, y + 2)), r"labels \[2, 3\] are not among the task's classes \[0, 1\]"),
         (given((x / 255, y)), r"Pixels\(top=1\)"),
     ):
-        learner = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4)
-        with pytest.raises(recollect.BadInput, match=words):
+        learner = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4)
+        with pytest.raises(everlearn.BadInput, match=words):
             learner.update(task)
-    with pytest.raises(recollect.BadInput, match=r"such as recollect.ER\(\)"):
-        Learner(recollect.ER, MLP(stream.shape, 4), classes=4)
+    with pytest.raises(everlearn.BadInput, match=r"such as everlearn.ER\(\)"):
+        Learner(everlearn.ER, MLP(stream.shape, 4), classes=4)
     learner = Learner(
-        recollect.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4, pixels=recollect.Pixels(top=1)
+        everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4, pixels=everlearn.Pixels(top=1)
     )
     learner.update(given((x / 255, y)))
     assert repr(stream.tasks[0]).startswith("<Task: classes 0, 1; ") and "2 tasks, 4 classes" in repr(stream)
 
 
 def test_a_method_that_remembers_has_its_memory_written_unless_it_says_otherwise():
-    class Plain(recollect.Method):
+    class Plain(everlearn.Method):
         """ER, from the contract alone."""
 
         names, draws, remembers = ("new", "memory"), 1, True
 
         def rehearse(self, memory):
-            return [recollect.cross_entropy(memory)]
+            return [everlearn.cross_entropy(memory)]
 
     settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2)
-    assert recollect.run(Plain(), **settings)["class_il"] == recollect.run("er", **settings)["class_il"]
+    assert everlearn.run(Plain(), **settings)["class_il"] == everlearn.run("er", **settings)["class_il"]
 
 
 def test_a_run_trains_a_copy_of_ones_network():
     network = MLP((1, 8, 8), 4)
     settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2, network=network)
-    assert recollect.run("er", **settings)["class_il"] == recollect.run("er", **settings)["class_il"]
+    assert everlearn.run("er", **settings)["class_il"] == everlearn.run("er", **settings)["class_il"]
     for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one a class"), (MLP, "nn.Module object")):
-        with pytest.raises(recollect.BadInput, match=words):
-            recollect.run("er", **settings | dict(network=wrong))
+        with pytest.raises(everlearn.BadInput, match=words):
+            everlearn.run("er", **settings | dict(network=wrong))
 
 
 def test_what_is_done_to_the_network_between_two_tasks_counts():
     stream = toy()
-    make = lambda network: Learner(recollect.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    make = lambda network: Learner(everlearn.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
     cast, plain = CNN(stream.shape, 4), CNN(stream.shape, 4)
     plain.load_state_dict(cast.state_dict())
     learners = make(cast), make(plain)
@@ -496,42 +496,42 @@ def test_what_is_done_to_the_network_between_two_tasks_counts():
         p.untyped_storage().data_ptr() == learners[0].net.theta.untyped_storage().data_ptr() for p in cast.parameters()
     )
     cast.head.weight.requires_grad_(False)
-    with pytest.raises(recollect.BadInput, match="settle that first"):
+    with pytest.raises(everlearn.BadInput, match="settle that first"):
         learners[0].update(stream.tasks[1])
     plain.head = nn.Linear(256, 4)
-    with pytest.raises(recollect.BadInput, match="other layers"):
+    with pytest.raises(everlearn.BadInput, match="other layers"):
         learners[1].update(stream.tasks[1])
 
 
 def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
     stream = toy()
-    learner = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
     (x, y), task = stream.tasks[1].train, stream.tasks[1]
-    with pytest.raises(recollect.BadInput, match="a learner takes one kind"):
-        learner.update(recollect.Task((x.float(), y), task.test, task.classes))
+    with pytest.raises(everlearn.BadInput, match="a learner takes one kind"):
+        learner.update(everlearn.Task((x.float(), y), task.test, task.classes))
     for given, words in ((x / 255, "a learner takes one kind|floats"), (x.numpy(), "torch.from_numpy")):
-        with pytest.raises(recollect.BadInput, match=words):
+        with pytest.raises(everlearn.BadInput, match=words):
             learner.predict(given)
-    smaller = Learner(recollect.ER(), MLP(stream.shape, 4), classes=4, memory=5, batch=4)
-    with pytest.raises(recollect.BadInput, match="a memory of 8, and the learner one of 5"):
+    smaller = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=5, batch=4)
+    with pytest.raises(everlearn.BadInput, match="a memory of 8, and the learner one of 5"):
         smaller.restore(learner.state())
 
     class Two(MLP):
         def forward(self, x):
             return super().forward(x), x
 
-    with pytest.raises(recollect.BadInput, match="answers with a tuple"):
-        Learner(recollect.ER(), Two(stream.shape, 4), classes=4, memory=8, batch=4).update(stream.tasks[0])
-    joint = Learner(recollect.Joint(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4)
+    with pytest.raises(everlearn.BadInput, match="answers with a tuple"):
+        Learner(everlearn.ER(), Two(stream.shape, 4), classes=4, memory=8, batch=4).update(stream.tasks[0])
+    joint = Learner(everlearn.Joint(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4)
     joint.update(stream.merged())
-    with pytest.raises(recollect.BadInput, match="stream.merged"):
+    with pytest.raises(everlearn.BadInput, match="stream.merged"):
         joint.update(stream.tasks[1])
 
 
 def test_an_interrupted_learner_leaves_the_network_to_its_owner():
     stream, network = toy(), MLP((1, 8, 8), 4)
-    learner = Learner(recollect.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(everlearn.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
     steps = learner.updating(stream.tasks[0])
     next(steps)
     steps.close()
@@ -541,19 +541,19 @@ def test_an_interrupted_learner_leaves_the_network_to_its_owner():
 def test_an_experiment_writes_out_its_schedule():
     options = dict(Experiment.of("rer", epochs=50).options)
     assert (options["warmup"], options["interval"]) == (25, 5)
-    with pytest.raises(recollect.BadInput, match="2 loss terms"):
+    with pytest.raises(everlearn.BadInput, match="2 loss terms"):
         Experiment.of("er", weights=(1, 1, 1))
 
 
 def test_run_takes_a_networks_name_or_a_network():
     settings = dict(classes=["0", "1"], tasks=1, epochs=1, memory=10)
-    assert recollect.run("er", network="cnn", **settings)["network"] == "CNN"
-    assert recollect.run("er", network=MLP((1, 8, 8), 2, hidden=7), **settings)["network"] == "MLP"
+    assert everlearn.run("er", network="cnn", **settings)["network"] == "CNN"
+    assert everlearn.run("er", network=MLP((1, 8, 8), 2, hidden=7), **settings)["network"] == "MLP"
 
 
 def test_the_help_of_a_method_is_its_own():
     import inspect
 
-    said = {kind: inspect.getdoc(kind) for kind in recollect.METHODS.values()}
-    assert "DER++" in said[recollect.DERpp] and "KD(memory draw 1)" in said[recollect.DERpp]
+    said = {kind: inspect.getdoc(kind) for kind in everlearn.METHODS.values()}
+    assert "DER++" in said[everlearn.DERpp] and "KD(memory draw 1)" in said[everlearn.DERpp]
     assert len(set(said.values())) == len(said)

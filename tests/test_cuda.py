@@ -7,12 +7,12 @@ import torch
 from conftest import learner_of, toy
 from test_learner import Counting
 
-import recollect
-from recollect.experiments import RECIPES, Experiment
-from recollect.networks import build
-from recollect.store import Store
-from recollect.terms import Weighting
-from recollect.places import perform_all
+import everlearn
+from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.networks import build
+from everlearn.experiments.store import Store
+from everlearn.core.terms import Weighting
+from everlearn.launchers import perform_all
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -164,7 +164,7 @@ def test_a_schedule_that_changes_a_number_between_epochs_is_followed_in_replayed
     def learned(capture: bool) -> torch.Tensor:
         stream = toy(tasks=2, each=24, channels=3)
         settings = dict(classes=4, pixels=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
-        learner = recollect.Learner(recollect.ER(Fading()), build("cnn", stream.shape, 4, 0), **settings)
+        learner = everlearn.Learner(everlearn.ER(Fading()), build("cnn", stream.shape, 4, 0), **settings)
         for task in stream:
             learner.update(task)
         return learner.net.theta.detach()

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.errors import BadInput, RecollectError
-from recollect import streams
-from recollect.streams import download, formats, sources
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.data import streams
+from everlearn.data import download, formats, sources
 
 # --- writers: the official layouts, small ---
 
@@ -199,11 +199,11 @@ def test_an_unknown_data_set_is_answered_with_the_nearest():
 
 
 def test_the_data_root_is_the_argument_then_the_variable_then_the_cache(monkeypatch):
-    monkeypatch.setenv("RECOLLECT_DATA", "/somewhere")
+    monkeypatch.setenv("EVERLEARN_DATA", "/somewhere")
     assert sources.data_root(Path("/here")) == Path("/here")
     assert sources.data_root() == Path("/somewhere")
-    monkeypatch.delenv("RECOLLECT_DATA")
-    assert sources.data_root() == Path.home() / ".cache/recollect"
+    monkeypatch.delenv("EVERLEARN_DATA")
+    assert sources.data_root() == Path.home() / ".cache/everlearn"
 
 
 def test_digits_hold_out_a_stratified_quarter_of_raw_values():
@@ -258,7 +258,7 @@ def test_a_broken_idx_file_is_named_with_the_way_out(tmp_path, file, change, wor
     write_idx(tmp_path / "mnist")
     path = tmp_path / "mnist" / file
     path.write_bytes(change(path.read_bytes()))
-    with refused(path, "`recollect data get mnist`", *words):
+    with refused(path, "`everlearn data get mnist`", *words):
         sources.read("mnist", tmp_path)
 
 
@@ -280,7 +280,7 @@ def test_empty_idx_files_hold_no_images(tmp_path):
     ],
 )
 def test_a_missing_data_set_says_which_file_is_expected_where(tmp_path, name, file):
-    with refused(tmp_path / file, f"`recollect data get {name} --data {tmp_path}`"):
+    with refused(tmp_path / file, f"`everlearn data get {name} --data {tmp_path}`"):
         sources.read(name, tmp_path)
 
 
@@ -335,7 +335,7 @@ def test_a_broken_binary_batch_is_named(tmp_path, change, words):
     write_cifar_binary(folder, "cifar10")
     path = folder / "data_batch_3.bin"
     path.write_bytes(change(path.read_bytes()))
-    with refused(path, "`recollect data get cifar10`", *words):
+    with refused(path, "`everlearn data get cifar10`", *words):
         sources.read("cifar10", tmp_path)
 
 
@@ -361,7 +361,7 @@ GOOD = {b"data": some(4, 3072), b"labels": [0, 1, 2, 3]}
 def test_a_broken_pickled_batch_is_named(tmp_path, content, words):
     write_cifar_python(tmp_path / "cifar10", "cifar10")
     (tmp_path / "cifar10/data_batch_2").write_bytes(content)
-    with refused(tmp_path / "cifar10/data_batch_2", "`recollect data get cifar10`", *words):
+    with refused(tmp_path / "cifar10/data_batch_2", "`everlearn data get cifar10`", *words):
         sources.read("cifar10", tmp_path)
 
 
@@ -465,14 +465,14 @@ def test_a_broken_tiny_imagenet_is_named_with_the_way_out(tmp_path, change, word
     folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
     write_tiny(folder)
     change(folder)
-    with refused(f"delete {folder}", "`recollect data get tinyimagenet`", *words):
+    with refused(f"delete {folder}", "`everlearn data get tinyimagenet`", *words):
         sources.read("tinyimagenet", tmp_path)
 
 
 def test_without_pillow_the_extra_is_named(tmp_path, monkeypatch):
     write_tiny(tmp_path / "tinyimagenet/tiny-imagenet-200")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with refused("pip install 'recollect[images]'"):
+    with refused("pip install 'everlearn[images]'"):
         sources.read("tinyimagenet", tmp_path)
 
 
@@ -736,7 +736,7 @@ def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
     (tmp_path / "mnist" / TRAIN).unlink()
     (tmp_path / "mnist" / TRAIN).mkdir()
     assert sources.check("mnist", tmp_path)[0].state == "unreadable"
-    with refused(tmp_path / "mnist" / TRAIN, "directory", "`recollect data get mnist`"):
+    with refused(tmp_path / "mnist" / TRAIN, "directory", "`everlearn data get mnist`"):
         sources.read("mnist", tmp_path)
 
 
@@ -827,7 +827,7 @@ def test_mnist_needs_no_unpacking(tmp_path, server, monkeypatch):
 def test_a_half_download_goes_on_where_it_stopped(tmp_path, server, toy):
     packed = server.files["toy.tar.gz"] = toy(server.url)
     server.cut = half = len(packed) // 2
-    with refused(tmp_path / "toy/toy.tar.gz", f"after {half:,} of {len(packed):,} bytes", by=RecollectError):
+    with refused(tmp_path / "toy/toy.tar.gz", f"after {half:,} of {len(packed):,} bytes", by=EverlearnError):
         download.get("toy", tmp_path)
     assert (tmp_path / "toy/toy.tar.gz.part").stat().st_size == half
     server.cut, server.sent, told = None, 0, []
@@ -857,7 +857,7 @@ def test_a_part_with_nothing_left_to_send_is_taken_or_started_over(tmp_path, ser
 def test_a_wrong_checksum_removes_the_part_and_says_so(tmp_path, server, toy):
     packed = toy(server.url)
     server.files["toy.tar.gz"] = packed[:-1] + b"!"
-    with refused(md5(packed), md5(packed[:-1] + b"!"), "removed", tmp_path / "toy/toy.tar.gz", by=RecollectError):
+    with refused(md5(packed), md5(packed[:-1] + b"!"), "removed", tmp_path / "toy/toy.tar.gz", by=EverlearnError):
         download.get("toy", tmp_path)
     assert os.listdir(tmp_path / "toy") == []
 
@@ -882,17 +882,17 @@ def test_a_file_put_there_by_hand_is_verified_and_unpacked_without_a_network(tmp
     assert len(sources.read("toy", tmp_path).test[1]) == 6
     (tmp_path / "toy/toy-bin/test.bin").write_bytes(b"damaged since")
     (tmp_path / "toy/toy.tar.gz").write_bytes(b"wrong")
-    with refused("the one there now has another md5", by=RecollectError):
+    with refused("the one there now has another md5", by=EverlearnError):
         download.get("toy", tmp_path)
 
 
 def test_no_network_says_which_file_to_put_where(tmp_path, toy, server):
     toy("http://127.0.0.1:1/")
-    with refused("toy.tar.gz", "refused", tmp_path / "toy/toy.tar.gz", by=RecollectError) as raised:
+    with refused("toy.tar.gz", "refused", tmp_path / "toy/toy.tar.gz", by=EverlearnError) as raised:
         download.get("toy", tmp_path)
     assert not isinstance(raised.value, BadInput)
     toy(server.url)
-    with refused("404", tmp_path / "toy/toy.tar.gz", by=RecollectError):
+    with refused("404", tmp_path / "toy/toy.tar.gz", by=EverlearnError):
         download.get("toy", tmp_path)
 
 
@@ -900,7 +900,7 @@ def test_no_network_says_which_file_to_put_where(tmp_path, toy, server):
 @pytest.mark.parametrize("name", ["../escaped", "toy-bin/../../escaped"])
 def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path, server, toy, archive, name):
     server.files[archive] = toy(server.url, archive, {"toy-bin/train.bin": b"", name: b"!"})
-    with refused(tmp_path / "toy" / archive, "escaped", by=RecollectError):
+    with refused(tmp_path / "toy" / archive, "escaped", by=EverlearnError):
         download.get("toy", tmp_path)
     assert not list(tmp_path.rglob("escaped")) and os.listdir(tmp_path / "toy") == [archive]
 
@@ -908,7 +908,7 @@ def test_an_archive_that_leads_out_of_its_folder_is_refused(tmp_path, server, to
 @pytest.mark.parametrize("name", ["/escaped", "C:\\escaped", "..\\escaped"])
 def test_a_zip_with_absolute_or_backslashed_names_is_refused(tmp_path, server, toy, name):
     server.files["toy.zip"] = toy(server.url, "toy.zip", {name: b"!"})
-    with refused("leads out of the folder", by=RecollectError):
+    with refused("leads out of the folder", by=EverlearnError):
         download.get("toy", tmp_path)
 
 
@@ -918,14 +918,14 @@ def test_a_zip_with_absolute_or_backslashed_names_is_refused(tmp_path, server, t
 )
 def test_a_broken_archive_is_named(tmp_path, server, toy, archive, packed):
     server.files[archive] = toy(server.url, archive, packed=packed)
-    with refused("cannot unpack", tmp_path / "toy" / archive, by=RecollectError):
+    with refused("cannot unpack", tmp_path / "toy" / archive, by=EverlearnError):
         download.get("toy", tmp_path)
     assert os.listdir(tmp_path / "toy") == [archive]
 
 
 def test_an_archive_of_something_else_is_not_taken_for_the_data_set(tmp_path, server, toy):
     server.files["toy.tar.gz"] = toy(server.url, entries={"toy-bin/train.bin": b"other"})
-    with refused("Toy", tmp_path / "toy", by=RecollectError):
+    with refused("Toy", tmp_path / "toy", by=EverlearnError):
         download.get("toy", tmp_path)
 
 
@@ -940,7 +940,7 @@ def test_there_is_nothing_to_get_of_digits_and_of_ones_own(tmp_path):
 
 def test_a_root_that_cannot_be_a_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with refused(tmp_path / "file" / "mnist", by=RecollectError):
+    with refused(tmp_path / "file" / "mnist", by=EverlearnError):
         download.get("mnist", tmp_path / "file")
 
 

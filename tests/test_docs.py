@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect.experiments import Experiment
+from everlearn.experiments.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,10 +105,10 @@ def test_the_files_named_for_one_step_have_the_lines_the_readme_says():
     sentence = re.search(r"To know one DER\+\+ step, read (.*?): (\d+) lines", text, flags=re.DOTALL)
     files = re.findall(r"`([\w/]+\.py)`", sentence[1])
     lines = [
-        line for file in files for line in (ROOT / "src" / "recollect" / file).read_text().splitlines() if line.strip()
+        line for file in files for line in (ROOT / "src" / "everlearn" / file).read_text().splitlines() if line.strip()
     ]
     assert len(lines) == int(sentence[2]) < 300
-    assert len((ROOT / "src" / "recollect" / "methods" / "derpp.py").read_text().splitlines()) == int(
+    assert len((ROOT / "src" / "everlearn" / "methods" / "derpp.py").read_text().splitlines()) == int(
         re.search(r"one file of (\d+) lines", text)[1]
     )
 
@@ -116,17 +116,17 @@ def test_the_files_named_for_one_step_have_the_lines_the_readme_says():
 def test_every_command_in_the_readme_exists():
     from typer.testing import CliRunner
 
-    from recollect.cli import app
+    from everlearn.cli.app import app
 
     shell = "".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
-    words = set(re.findall(r"^recollect (\w+)", shell, flags=re.MULTILINE))
+    words = set(re.findall(r"^everlearn (\w+)", shell, flags=re.MULTILINE))
     assert words >= {"run", "again", "explain", "study", "methods", "data"}
     for word in words:
         assert CliRunner().invoke(app, [word, "--help"]).exit_code == 0, word
 
 
 def test_the_readmes_study_is_one(tmp_path):
-    from recollect import studies
+    from everlearn.experiments import studies
 
     (text,) = re.findall(r"```toml\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
     (tmp_path / "mine.toml").write_text(text)

@@ -7,14 +7,14 @@ import torch
 from conftest import toy
 from torch import nn
 
-from recollect import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cross_entropy, distance
-from recollect.descent import SGD
-from recollect.metrics import accuracy, summary
-from recollect.networks import CNN, MLP, NETWORKS, ResNet18
-from recollect.plan import plan_epoch, reservoir
-from recollect.relation.adam import Adam
-from recollect.streams import Pixels
-from recollect.terms import Terms, weighed
+from everlearn import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cross_entropy, distance
+from everlearn.core.sgd import SGD
+from everlearn.metrics import accuracy, summary
+from everlearn.networks import CNN, MLP, NETWORKS, ResNet18
+from everlearn.core.plan import plan_epoch, reservoir
+from everlearn.weightings.adam import Adam
+from everlearn.data.streams import Pixels
+from everlearn.core.terms import Terms, weighed
 
 B, C = 6, 5
 
@@ -62,7 +62,7 @@ def test_er_is_cross_entropy_on_both():
 
 def test_er_ace_tells_new_samples_apart_from_their_batch_and_from_the_unseen_only():
     method = ERACE()
-    learner = type("", (), {"met": {0, 1}, "classes": C, "device": "cpu"})
+    learner = type("", (), {"seen": {0, 1}, "classes": C, "device": "cpu"})
     method.begin_task(learner, type("", (), {"classes": (2, 3)}))
     new = batch(0)._replace(
         y=torch.tensor([2, 2, 2, 2, 2, 2])

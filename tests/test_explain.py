@@ -1,4 +1,4 @@
-"""What `recollect explain` reads out of a run's folder, and the two forms it is shown in."""
+"""What `everlearn explain` reads out of a run's folder, and the two forms it is shown in."""
 
 import io
 import json
@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import recollect
-from recollect.errors import BadInput
-from recollect.relation.net import RelationReplayNet
-from recollect.report import console, explain, svg
-from recollect.state import part
-from recollect.store import validation
+import everlearn
+from everlearn.errors import BadInput
+from everlearn.weightings.net import RelationReplayNet
+from everlearn.report import console, explain, svg
+from everlearn.core.state import part
+from everlearn.experiments.store import validation
 
 SMALL = {"memory": 20, "epochs": 2, "batch": 32, "classes": ["0", "1", "2", "3"], "tasks": 2}
 
@@ -36,7 +36,7 @@ def runs(tmp_path_factory):
         "normalised": ("er+normalised", {"weights": (1, 2)}),
     }
     for name, (method, settings) in wanted.items():
-        recollect.run(method, out=root / name, **SMALL | settings)
+        everlearn.run(method, out=root / name, **SMALL | settings)
     return {name: next((root / name).iterdir()) for name in wanted}
 
 
@@ -332,7 +332,7 @@ def test_proposed_weights_are_called_so_where_preset_ones_were_in_use(runs):
 
 def test_run_without_learned_weights_is_refused_by_name(runs):
     with pytest.raises(
-        BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*recollect run rer"
+        BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*everlearn run rer"
     ):
         explain.read(runs["er"])
 

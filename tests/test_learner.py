@@ -9,13 +9,13 @@ import torch
 from conftest import learner_of, toy
 from torch import nn
 
-import recollect
-from recollect.networks import CNN
-from recollect import ER, Fixed, Learner, Pixels, Relation, Task, Weighting
+import everlearn
+from everlearn.networks import CNN
+from everlearn import ER, Fixed, Learner, Pixels, Relation, Task, Weighting
 
 
 def refused(words: str):
-    return pytest.raises(recollect.BadInput, match=re.escape(words))
+    return pytest.raises(everlearn.BadInput, match=re.escape(words))
 
 
 def linear(classes: int = 4) -> nn.Module:
@@ -288,7 +288,7 @@ def test_the_state_before_the_first_task_can_be_taken_back(name):
 
 def test_weights_are_settings_and_not_in_the_state():
     stream = toy()
-    one, other = (Learner(recollect.ER(Fixed(w)), linear(), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
+    one, other = (Learner(everlearn.ER(Fixed(w)), linear(), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
     other.restore(one.state())
     assert other.method.weighting.row.tolist() == [1, 5]
 
@@ -312,7 +312,7 @@ def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
             return (terms.losses / (1 + self.mean)).sum(dim=1).mean()
 
     stream = toy()
-    make = lambda: Learner(recollect.ER(Slow()), linear(), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    make = lambda: Learner(everlearn.ER(Slow()), linear(), classes=4, pixels=stream.pixels, memory=8, batch=4)
     whole, again = make(), make()
     whole.update(stream.tasks[0])
     again.restore(whole.state())
@@ -345,7 +345,7 @@ def test_icarl_keeps_the_samples_of_a_class_that_comes_back():
 
 # Images and labels ---------------------------------------------------------------------------------------------------
 def test_dark_images_are_images_too():
-    task, learner = bright(), Learner(recollect.ER(), linear(), classes=4, pixels=Pixels())
+    task, learner = bright(), Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels())
     task.train[0][0] = 0
     learner.update(task)
     assert len(learner.predict(torch.zeros(2, 1, 8, 8))) == 2
@@ -368,7 +368,7 @@ def test_dark_images_are_images_too():
     ],
 )
 def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, words):
-    learner = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels())
+    learner = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels())
     before = learner.net.theta.clone()
     train, classes = change(*bright().train)
     with refused(words):
@@ -383,7 +383,7 @@ def test_bytes_that_would_stay_as_large_as_they_are_are_refused():
 
 
 def test_evaluate_looks_at_the_test_half_too():
-    learner, task = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels()), bright()
+    learner, task = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels()), bright()
     x, y = task.test
     for test, words in (
         ((x, y[:1]), "there must be one an image"),
@@ -407,7 +407,7 @@ def test_pixels_that_make_no_image_are_refused(wrong):
 
 
 def test_as_many_channels_as_the_pixels_say():
-    learner = Learner(recollect.ER(), linear(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
+    learner = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
     with refused("[N, 3, height, width]"):
         learner.update(bright())
 
@@ -415,14 +415,14 @@ def test_as_many_channels_as_the_pixels_say():
 @pytest.mark.parametrize(
     "rehearse",
     [
-        lambda self, memory: [recollect.Term(recollect.cross_entropy(memory).loss.mean(), memory)],
-        lambda self, memory: recollect.cross_entropy(memory),
-        lambda self, memory: [recollect.cross_entropy(memory).loss],
+        lambda self, memory: [everlearn.Term(everlearn.cross_entropy(memory).loss.mean(), memory)],
+        lambda self, memory: everlearn.cross_entropy(memory),
+        lambda self, memory: [everlearn.cross_entropy(memory).loss],
     ],
 )
 def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehearse):
     stream = toy()
-    method = type("Mine", (recollect.ER,), {"rehearse": rehearse})()
+    method = type("Mine", (everlearn.ER,), {"rehearse": rehearse})()
     with refused("Mine: learn and rehearse must each give a list of Term(loss, batch)"):
         Learner(method, linear(), classes=4, pixels=stream.pixels).update(stream.tasks[0])
 
@@ -443,13 +443,13 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(method=ER(Fixed(0.5))), "weights 0.5: ER has 2 loss terms"),
         (dict(method=ER(Fixed("ab"))), "weight 'a' must be a number"),
         (dict(method=ER(Fixed((1, -1)))), "weight -1 must be a number from 0 up"),
-        (dict(pixels=255), "pixels must be a recollect.Pixels"),
-        (dict(method=recollect.ER(Relation)), "the weighting must be an object"),
-        (dict(method=recollect.ER((1, 2))), "the weighting must be an object"),
+        (dict(pixels=255), "pixels must be a everlearn.Pixels"),
+        (dict(method=everlearn.ER(Relation)), "the weighting must be an object"),
+        (dict(method=everlearn.ER((1, 2))), "the weighting must be an object"),
     ],
 )
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):
-    settings = dict(method=recollect.ER(), network=linear(), classes=4) | wrong
+    settings = dict(method=everlearn.ER(), network=linear(), classes=4) | wrong
     with refused(words):
         Learner(settings.pop("method"), settings.pop("network"), **settings)
 
@@ -464,11 +464,11 @@ def test_a_relation_that_cannot_be_is_refused_when_it_is_made(wrong):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")
 def test_a_gpu_that_is_not_there_is_said_not_to_be():
     with refused("torch sees no GPU"):
-        Learner(recollect.ER(), linear(), classes=4, device="cuda")
+        Learner(everlearn.ER(), linear(), classes=4, device="cuda")
 
 
 def test_a_method_that_was_refused_can_be_put_right_and_used():
-    method = recollect.ER(Fixed((1,)))
+    method = everlearn.ER(Fixed((1,)))
     with refused("ER has 2 loss terms"):
         Learner(method, linear(), classes=4)
     method.weighting.weights = (1, 1)

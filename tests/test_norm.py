@@ -9,11 +9,11 @@ from conftest import learner_of, toy
 from torch import nn
 from torch.nn import functional as F
 
-from recollect import norm
-from recollect.bench import bench
-from recollect.mainnet import MainNet
-from recollect.networks import CNN, build
-from recollect.norm import Grouped, Norm
+from everlearn.core import norm
+from everlearn.experiments.bench import bench
+from everlearn.core.theta import MainNet
+from everlearn.networks import CNN, build
+from everlearn.core.norm import Grouped, Norm
 
 double = dict(dtype=torch.float64)
 

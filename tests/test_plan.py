@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.memory import EMPTY, Memory
-from recollect.plan import POOLS, balanced, choose, draw, holding, plan_epoch, reservoir
+from everlearn.core.memory import EMPTY, Memory
+from everlearn.core.plan import POOLS, balanced, choose, draw, holding, plan_epoch, reservoir
 
 
 def survivors(count: int, capacity: int, batch: int, seed: int) -> list[int]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from recollect import studies
-from recollect.experiments import RECIPES
-from recollect.published import PUBLISHED, Figure, published
+from everlearn.experiments import studies
+from everlearn.experiments.experiment import RECIPES
+from everlearn.experiments.published import PUBLISHED, Figure, published
 
 PAPER = Path(__file__).parents[2] / "shared" / "paper" / "relational-experience-replay.tex"
 needs_paper = pytest.mark.skipif(not PAPER.exists(), reason=f"the paper's source is not at {PAPER}")

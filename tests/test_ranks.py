@@ -12,14 +12,14 @@ import torch.distributed as dist
 from conftest import toy
 from torch import nn
 
-import recollect
-from recollect import Learner, Relation
-from recollect.experiments import RECIPES, defaults
-from recollect.networks import CNN, MLP, Block
-from recollect.norm import Norm
+import everlearn
+from everlearn import Learner, Relation
+from everlearn.experiments.experiment import RECIPES, defaults
+from everlearn.networks import CNN, MLP, Block
+from everlearn.core.norm import Norm
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="torch has no gloo here")
-SOURCE = Path(recollect.__file__).parents[1]
+SOURCE = Path(everlearn.__file__).parents[1]
 CLOSE = 1e-10
 
 
@@ -68,7 +68,7 @@ def named(case) -> str:
 
 def learned(name: str, network: str, more: dict) -> dict[str, torch.Tensor]:
     """The whole state of a learner after two tasks, and the records of its epochs as numbers."""
-    stream = toy(pixels=recollect.Pixels((0.5,), (0.25,), pad=1, flip=True))
+    stream = toy(pixels=everlearn.Pixels((0.5,), (0.25,), pad=1, flip=True))
     torch.manual_seed(int(os.environ.get("RANK", 0)))  # other weights on each rank: the first one's count
     options = defaults(name, "digits") | {"warmup": 1, "interval": 2}
     own = {key: more[key] for key in more if key in ("forward", "momentum", "weight_decay")}
@@ -107,15 +107,15 @@ def refusals() -> list[str]:
     make = lambda method, network, **more: Learner(method, network, classes=4, pixels=stream.pixels, **more)
     mlp = lambda: MLP(stream.shape, 4)
     asked = [
-        lambda: make(recollect.ER(), mlp(), batch=5),
-        lambda: make(recollect.ER(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), batch=4),
-        lambda: make(recollect.ER(Relation(hypergradient="double-backward")), mlp(), batch=4),
+        lambda: make(everlearn.ER(), mlp(), batch=5),
+        lambda: make(everlearn.ER(), nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), batch=4),
+        lambda: make(everlearn.ER(Relation(hypergradient="double-backward")), mlp(), batch=4),
     ]
     said = []
     for ask in asked:
         try:
             said.append(str(ask()))
-        except recollect.BadInput as error:
+        except everlearn.BadInput as error:
             said.append(str(error))
     return said
 
@@ -150,7 +150,7 @@ def test_two_ranks_at_half_the_batch_are_one_at_the_whole(ranks, case):
 def test_what_several_ranks_cannot_do_is_refused(ranks):
     batch, norm, backward = ranks[0]["refusals"]
     assert "a batch of 5 cannot be dealt to 2 ranks" in batch
-    assert "BatchNorm2d" in norm and "recollect.norm.Norm" in norm
+    assert "BatchNorm2d" in norm and "everlearn.core.norm.Norm" in norm
     assert "hypergradient=forward" in backward
 
 
@@ -158,10 +158,10 @@ RUN = "run rer --epochs 1 --memory 20 --device cpu --json --set classes=0,1,2,3 
 
 
 def test_torchrun_gives_the_run_of_one_process(tmp_path):
-    pair = torchrun("-m", "recollect", *RUN, "--out", tmp_path / "pair", folder=tmp_path)
+    pair = torchrun("-m", "everlearn", *RUN, "--out", tmp_path / "pair", folder=tmp_path)
     assert pair.returncode == 0, pair.stderr
     alone = subprocess.run(
-        [sys.executable, "-m", "recollect", *RUN, "--out", tmp_path / "alone"],
+        [sys.executable, "-m", "everlearn", *RUN, "--out", tmp_path / "alone"],
         capture_output=True,
         text=True,
         check=True,
@@ -180,18 +180,19 @@ def test_an_error_on_one_rank_ends_the_other_and_leaves_nothing_behind(tmp_path)
     script = tmp_path / "one.py"
     script.write_text(ONE_FAILS)
     failed = torchrun(script, *RUN, "--out", tmp_path / "runs", folder=tmp_path)
-    assert failed.returncode != 0 and "recollect, rank 1: the lights went out" in failed.stderr
+    assert failed.returncode != 0 and "everlearn, rank 1: the lights went out" in failed.stderr
     assert not failed.stdout and not list((tmp_path / "runs").iterdir())
 
 
 ONE_FAILS = """
 import os
-from recollect import cli, errors, learner
+from everlearn import errors, learner
+from everlearn.cli import app as cli
 
 class Learner(learner.Learner):
     def evaluate(self, stream):
         if self.tasks and os.environ["RANK"] == "1":
-            raise errors.RecollectError("the lights went out")
+            raise errors.EverlearnError("the lights went out")
         return super().evaluate(stream)
 
 cli.runs.Learner = Learner

@@ -12,14 +12,17 @@ import pytest
 import torch
 from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (folder: each test in one of its own)
 
-import recollect
-from recollect import Experiment, Fixed, Relation, metrics, provenance, runs, studies
-from recollect.report import tables
-from recollect.store import Store
+import everlearn
+from everlearn import Experiment, Fixed, Relation, metrics
+from everlearn.experiments import provenance
+from everlearn.experiments import runs
+from everlearn.experiments import studies
+from everlearn.report import tables
+from everlearn.experiments.store import Store
 
 
 def by(monkeypatch, commit: str | None) -> None:
-    monkeypatch.delenv("RECOLLECT_COMMIT", raising=False)
+    monkeypatch.delenv("EVERLEARN_COMMIT", raising=False)
     monkeypatch.setattr(provenance, "_commit", lambda: commit)
 
 
@@ -42,7 +45,7 @@ def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatc
 
 def test_the_commit_is_that_of_the_code_a_run_started_with(monkeypatch):
     by(monkeypatch, "early")
-    result = recollect.run("er", epochs=1, report=lambda record: by(monkeypatch, "late"))
+    result = everlearn.run("er", epochs=1, report=lambda record: by(monkeypatch, "late"))
     assert result["provenance"]["commit"] == "early"
 
 
@@ -52,7 +55,7 @@ def test_a_run_that_other_code_began_says_so(monkeypatch):
     def stop(record):
         raise Killed
 
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     experiment, store = Experiment.of("er", epochs=2, memory=20), Store("runs")
     by(monkeypatch, "first")
     seen = []
@@ -75,12 +78,12 @@ def test_a_study_of_runs_by_several_commits_names_them_all(monkeypatch):
 
 
 # Of what -------------------------------------------------------------------------------------------------------------
-class Mine(recollect.ER):
+class Mine(everlearn.ER):
     """A method of one's own."""
 
 
 def test_methods_of_ones_own_with_other_weightings_are_other_experiments():
-    made = [recollect.run(Mine(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
+    made = [everlearn.run(Mine(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
     assert len({result["provenance"]["settings"] for result in made}) == 4
     assert made[1]["experiment"]["options"] == {"object": "Mine()", "weighting": "Fixed(weights=(1, 3))"}
     assert provenance.described(Fixed(torch.tensor([1.0, 3.0]))) == "Fixed(weights=(1.0, 3.0))"
@@ -88,18 +91,18 @@ def test_methods_of_ones_own_with_other_weightings_are_other_experiments():
     mine.plan = {1: np.float64(0.5)}
     assert provenance.described(mine) == "Mine(plan={1: 0.5})"
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
-    of_network = recollect.run("er", epochs=1, network=network)
+    of_network = everlearn.run("er", epochs=1, network=network)
     for result in (made[0], of_network):
         Path("mine.json").write_text(json.dumps(result))
         assert "only the script that made it can run it again" in answer("again mine.json")
 
 
 def test_an_experiment_read_from_a_record_is_run_as_it_is():
-    first = recollect.run("rer", epochs=2, memory=20, seed=3, warmup=1)
+    first = everlearn.run("rer", epochs=2, memory=20, seed=3, warmup=1)
     experiment = Experiment.read(json.loads(json.dumps(first["experiment"])))
-    assert recollect.run(experiment)["class_il"] == first["class_il"]
-    with pytest.raises(recollect.BadInput, match="has all its settings"):
-        recollect.run(experiment, epochs=3)
+    assert everlearn.run(experiment)["class_il"] == first["class_il"]
+    with pytest.raises(everlearn.BadInput, match="has all its settings"):
+        everlearn.run(experiment, epochs=3)
 
 
 def test_a_result_in_the_place_of_another_is_refused():
@@ -114,7 +117,7 @@ def test_a_result_in_the_place_of_another_is_refused():
         twenty.write_text(content)
         told = call(f"run er {QUICK}")
         assert told.exit_code == 2 and words in told.stderr and "remove the folder" in told.stderr
-        assert told.stderr.splitlines()[-1].startswith("recollect: ")
+        assert told.stderr.splitlines()[-1].startswith("everlearn: ")
     assert call(f"run er {QUICK} --fresh").exit_code == 0
 
 
@@ -136,7 +139,7 @@ def test_one_run_has_no_standard_deviation():
 # The same again ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["er", "rer"])
 def test_runs_in_threads_are_the_runs_they_are_alone(name):
-    alone = lambda seed: recollect.run(name, network="cnn", epochs=1, memory=20, seed=seed, classes=[0, 1, 2, 3])
+    alone = lambda seed: everlearn.run(name, network="cnn", epochs=1, memory=20, seed=seed, classes=[0, 1, 2, 3])
     expected = [alone(seed)["class_il"] for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert [result["class_il"] for result in pool.map(alone, range(4))] == expected
@@ -146,7 +149,7 @@ def test_runs_in_threads_are_the_runs_they_are_alone(name):
 def test_a_process_forked_while_a_thread_has_a_run_has_runs_of_its_own():
     started, go_on = threading.Event(), threading.Event()
     wait = lambda record: started.set() or go_on.wait(60)
-    busy = threading.Thread(target=lambda: recollect.run("er", epochs=1, report=wait))
+    busy = threading.Thread(target=lambda: everlearn.run("er", epochs=1, report=wait))
     busy.start()
     assert started.wait(60)
     if not (child := os.fork()):
@@ -207,25 +210,25 @@ def test_a_studys_file_is_told_how_to_end():
 
 
 def test_mistakes_in_a_method_of_ones_own_are_said_in_a_sentence():
-    class Greedy(recollect.FineTune):
+    class Greedy(everlearn.FineTune):
         def rehearse(self, memory):
             return []
 
-    class Bare(recollect.ER):
+    class Bare(everlearn.ER):
         def __init__(self):
             self.mine = 1
 
-    class Rows(recollect.Weighting):
+    class Rows(everlearn.Weighting):
         def loss(self, method, step, terms):
             return terms.losses.sum(dim=1)
 
     for method, words in (
         (Greedy(), "Greedy.rehearse should take 0 batches"),
         (Bare(), "Bare has no weighting"),
-        (recollect.ER(Rows()), "it must be one number"),
+        (everlearn.ER(Rows()), "it must be one number"),
     ):
-        with pytest.raises(recollect.BadInput, match=re.escape(words)):
-            recollect.run(method, epochs=1)
+        with pytest.raises(everlearn.BadInput, match=re.escape(words)):
+            everlearn.run(method, epochs=1)
 
 
 # What a row gains -----------------------------------------------------------------------------------------------------

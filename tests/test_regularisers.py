@@ -7,9 +7,9 @@ import torch
 from conftest import toy
 from torch import nn
 
-from recollect import OEWC, SI, Batch, Learner, LwF
-from recollect.methods.oewc import fisher
-from recollect.networks import CNN
+from everlearn import OEWC, SI, Batch, Learner, LwF
+from everlearn.methods.oewc import fisher
+from everlearn.networks import CNN
 
 
 def learner_of(method, network, stream, **settings) -> Learner:
@@ -46,7 +46,7 @@ def test_the_fisher_of_a_batchnorm_network_takes_one_sample_at_a_time():
     stream = toy(tasks=1, each=20)
     learner = learner_of(OEWC(), CNN(stream.shape, 2), stream)
     learner.update(stream.tasks[0])
-    network = learner.net.rest().eval()
+    network = learner.net.unbind().eval()
     total = 0
     for image, label in zip(*stream.tasks[0].train):
         z = network(learner.pixels(image[None]))

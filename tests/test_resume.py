@@ -11,16 +11,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from recollect import Experiment, RecollectError, runs
-from recollect.experiments import RECIPES
-from recollect.store import CHECKPOINT, Store, read_lines
+from everlearn import Experiment, EverlearnError
+from everlearn.experiments import runs
+from everlearn.experiments.experiment import RECIPES
+from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 
 SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)
 
 
 @pytest.fixture(autouse=True)
 def every_epoch(monkeypatch):
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
 
 
 def same(one: dict, other: dict) -> bool:
@@ -65,7 +66,7 @@ def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
     experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
     whole = runs.perform(experiment, Store(tmp_path / "whole"), device="cpu")
     words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
-    command = [sys.executable, "-m", "recollect", *words.split(), str(tmp_path / "cut")]
+    command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     part = tmp_path / "cut" / (experiment.name + ".part")
     length = lambda: len((part / "metrics.jsonl").read_text().splitlines()) if (part / "metrics.jsonl").exists() else 0
@@ -108,7 +109,7 @@ def stopped(experiment: Experiment, store: Store, error: BaseException) -> Path:
 
 def test_a_run_that_failed_of_itself_leaves_nothing_and_fresh_begins_anew(tmp_path):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    stopped(experiment, store, RecollectError("diverged"))
+    stopped(experiment, store, EverlearnError("diverged"))
     assert list(tmp_path.iterdir()) == []
     stopped(experiment, store, Killed())
     assert runs.perform(experiment, store, device="cpu", fresh=True)["provenance"]["resumed"] == 0
@@ -135,13 +136,13 @@ def test_a_checkpoint_of_another_version_is_said_to_be_and_cleared_away(tmp_path
     small, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
     large = Experiment.of("er", **SETTINGS | dict(network="cnn"))
     stopped(small, store, Killed()).rename(store.path(large).with_name(large.name + ".part"))
-    with pytest.raises(RecollectError, match="another version"):
+    with pytest.raises(EverlearnError, match="another version"):
         runs.perform(large, store, device="cpu")
     assert runs.perform(large, store, device="cpu")["provenance"]["resumed"] == 0
 
 
 def test_short_runs_write_no_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.delenv("RECOLLECT_CHECKPOINT")
+    monkeypatch.delenv("EVERLEARN_CHECKPOINT")
     experiment, seen = Experiment.of("er", **SETTINGS), []
     look = lambda record: seen.append((tmp_path / (experiment.name + ".part") / CHECKPOINT).exists())
     runs.perform(experiment, Store(tmp_path), device="cpu", report=look)

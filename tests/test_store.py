@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import recollect
-from recollect.errors import BadInput, RecollectError, Stopped
-from recollect.experiments import Experiment
-from recollect.store import Recording, Store, read_lines, read_result
+import everlearn
+from everlearn.errors import BadInput, EverlearnError, Stopped
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Recording, Store, read_lines, read_result
 
 EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
 MEASURED = {"acc": 61.5, "bwt": None, "forgetting": None, "fwt": None, "matrix": [[61.5]]}
@@ -126,11 +126,11 @@ def test_a_folder_that_is_no_run_is_named(store, content, words):
         (Stopped("a rank ended"), True),
         (BadInput("no quadprog"), True),
         (OSError(), True),
-        (RecollectError("nan"), False),
+        (EverlearnError("nan"), False),
     ],
 )
 def test_only_a_run_that_fails_of_itself_loses_its_checkpoint(store, monkeypatch, error, kept):
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     with pytest.raises(type(error)), store.recording(EXPERIMENT) as recording:
         recording.checkpoint(lambda: {"x": torch.zeros(1)})
         raise error
@@ -160,10 +160,10 @@ def test_defaults_written_out_are_the_same_experiment():
 
 
 def test_the_library_keeps_its_runs_and_reads_them_back(tmp_path, monkeypatch):
-    first = json.loads(json.dumps(recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)))
+    first = json.loads(json.dumps(everlearn.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)))
     monkeypatch.setattr(Recording, "line", lambda *_: pytest.fail("run again"))
     assert (
-        recollect.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)
+        everlearn.run("er", memory=20, epochs=1, device="cpu", out=tmp_path)
         == first
         == Store(tmp_path).result(EXPERIMENT)
     )

@@ -13,12 +13,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from recollect import BadInput, Experiment, cli, places, studies
-from recollect.metrics import across
-from recollect.places import local
-from recollect.published import Figure, published
-from recollect.report import tables
-from recollect.store import Store
+from everlearn import BadInput, Experiment
+from everlearn.cli import app as cli
+from everlearn import launchers as places
+from everlearn.experiments import studies
+from everlearn.metrics import across
+from everlearn.launchers import local
+from everlearn.experiments.published import Figure, published
+from everlearn.report import tables
+from everlearn.experiments.store import Store
 
 TOML = """
 question = "does a larger memory help?"
@@ -42,7 +45,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def call(words: str):
-    return CliRunner().invoke(cli.app, words.split(), prog_name="recollect")
+    return CliRunner().invoke(cli.app, words.split(), prog_name="everlearn")
 
 
 def finished() -> dict[str, int]:
@@ -154,7 +157,7 @@ def test_a_study_that_is_not_there_is_said_to_be():
 
 @pytest.mark.parametrize("name", [name for name in studies.STUDIES if name.startswith(("table", "similarity"))])
 def test_every_published_row_is_a_row_of_its_study(name):
-    from recollect.published import PUBLISHED
+    from everlearn.experiments.published import PUBLISHED
 
     given = lambda row: any(figure for setting in row.values() for figure in setting.values())
     printed = {label for label, row in PUBLISHED.get(name, {}).items() if given(row)}
@@ -263,7 +266,7 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
     Path("two.toml").write_text(streams)
     result = call(f"study two.toml -q --data nowhere --jobs {jobs}")
     assert result.exit_code == 1 and "4 of 8 runs failed" in result.stderr and len(finished()) == 4
-    assert result.stderr.count("and 3 more failed: ") == 1 and "recollect data get mnist" in result.stderr
+    assert result.stderr.count("and 3 more failed: ") == 1 and "everlearn data get mnist" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -303,7 +306,7 @@ def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
 def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
     study = [e for row in studies.study("mine.toml", seeds=4).rows.values() for e in row]
     seen: dict[str, int] = {}
-    command = [sys.executable, "-m", "recollect", "study", "mine.toml", "--seeds", "4", "-q"]
+    command = [sys.executable, "-m", "everlearn", "study", "mine.toml", "--seeds", "4", "-q"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     for goal in (2, 5, 8, None):
         process = subprocess.Popen(command, env=environment, start_new_session=True, stdout=subprocess.DEVNULL)
@@ -321,11 +324,11 @@ def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
 @pytest.mark.slow
 def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
     pytest.importorskip("submitit")
-    from recollect.places import slurm
+    from everlearn.launchers import slurm
 
     monkeypatch.setattr(slurm, "LOOK", 0.2)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
-    monkeypatch.setenv("RECOLLECT_CHECKPOINT", "0.2")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.2")
     experiments = [Experiment.of("er", epochs=e, classes=["0", "1"], tasks=1, memory=10) for e in (1, 600)]
     store, killed = Store("runs"), []
     at_work = store.root.resolve() / ".slurm" / "runs" / (experiments[1].name + ".part") / "checkpoint"
@@ -354,13 +357,13 @@ def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
 def test_a_run_that_another_process_finished_meanwhile_is_no_failure():
     experiment, job = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1), places.Job(Store("runs"))
     job.run(experiment)
-    from recollect.places import away
+    from everlearn.launchers import remote as away
 
     with away.claims(job) as held:
         refused = held.take(experiment)
     monkey = lambda todo, job, report: iter([(experiment, refused)])
     assert type(refused).__name__ == "Done"
-    import recollect.places.local as here
+    import everlearn.launchers.local as here
 
     before, here.perform = here.perform, monkey
     try:
@@ -374,7 +377,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_no_failure():
 def test_a_place_whose_package_is_missing_says_what_to_install(monkeypatch, place, package):
     monkeypatch.setitem(sys.modules, package, None)
     result = call(f"study mine.toml --on {place} -q")
-    assert result.exit_code == 2 and f"pip install 'recollect[{place}]'" in result.stderr
+    assert result.exit_code == 2 and f"pip install 'everlearn[{place}]'" in result.stderr
 
 
 @pytest.mark.slow

@@ -15,11 +15,13 @@ import torch
 from conftest import toy
 from typer.testing import CliRunner, Result
 
-from recollect import cli, runs, tune
-from recollect.places import local
-from recollect.errors import BadInput, RecollectError
-from recollect.experiments import Experiment
-from recollect.store import Store, alone
+from everlearn.cli import app as cli
+from everlearn.experiments import runs
+from everlearn.experiments import tune
+from everlearn.launchers import local
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store, alone
 
 optuna = pytest.importorskip("optuna")
 
@@ -37,7 +39,7 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 def call(words: str) -> Result:
-    return CliRunner().invoke(cli.app, words.split(), prog_name="recollect")
+    return CliRunner().invoke(cli.app, words.split(), prog_name="everlearn")
 
 
 def small(method: str = "er", seeds: int = 1) -> list[Experiment]:
@@ -115,9 +117,10 @@ def test_a_trials_value_is_the_accuracy_on_the_images_held_out_over_the_seeds():
 KILLED = """
 import os, signal
 from conftest import toy
-from recollect import runs, tune
-from recollect.experiments import Experiment
-from recollect.store import Store
+from everlearn.experiments import runs
+from everlearn.experiments import tune
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store
 
 hopeless, asked = tune._hopeless, []
 def killed(*given):
@@ -199,7 +202,7 @@ def test_weights_with_which_the_loss_is_no_number_are_out_and_the_search_goes_on
     def fails_once(steps):
         calls.append(steps)
         if len(calls) == 2:
-            raise RecollectError("the loss is no longer a finite number")
+            raise EverlearnError("the loss is no longer a finite number")
         return finish(steps)
 
     monkeypatch.setattr(runs, "finish", fails_once)
@@ -251,7 +254,7 @@ def test_where_the_default_weights_are_best_they_are_run_once():
         ("er --seed 1 --seeds 2", "one of the two", 2),
         ("er --holdout 0", "between 0 and 1", 2),
         ("er --holdout 0.999", "leaves none", 2),
-        ("er --stream mnist --data nowhere", "recollect data get mnist", 2),
+        ("er --stream mnist --data nowhere", "everlearn data get mnist", 2),
         ("er --out /dev/null/below", "--out", 2),
         ("er --device cuda", "--device cpu", 2),
         ("er --set precision=bfloat16", "precision bfloat16 is for a GPU", 2),
@@ -261,7 +264,7 @@ def test_where_the_default_weights_are_best_they_are_run_once():
 def test_what_cannot_be_is_answered_in_one_sentence(words, expected, code):
     result = call(f"tune {words}")
     assert result.exit_code == code and isinstance(result.exception, SystemExit), result.output
-    assert result.stderr.startswith("recollect: ") and result.stderr.count("\n") == 1 and expected in result.stderr
+    assert result.stderr.startswith("everlearn: ") and result.stderr.count("\n") == 1 and expected in result.stderr
     assert result.stdout == ""
 
 
@@ -277,4 +280,4 @@ def test_without_optuna_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     result = call(f"tune er {WORDS}")
     assert result.exit_code == 2 and result.stderr.count("\n") == 1
-    assert "pip install 'recollect[tune]'" in result.stderr and not Path("runs").exists()
+    assert "pip install 'everlearn[tune]'" in result.stderr and not Path("runs").exists()

@@ -1,0 +1,3 @@
+from everlearn.cli.app import main
+
+main()

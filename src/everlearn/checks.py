@@ -1,0 +1,180 @@
+"""What a learner is given is looked at before anything is learned: each function refuses in one sentence what cannot be."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from types import NoneType
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.core import ranks
+from everlearn.errors import BadInput, number
+from everlearn.methods.base import Method
+from everlearn.core.state import part
+from everlearn.data.streams import Pixels, Task
+from everlearn.core.terms import Weighting
+
+SETTINGS = {
+    **dict.fromkeys(("epochs", "batch", "memory", "classes"), dict(whole=True, positive=True)),
+    "seed": dict(whole=True),
+    "lr": dict(positive=True),
+    "momentum": dict(below=1),
+    "weight_decay": {},
+}
+LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method")}  # in every state
+
+
+def numbers(**settings: float) -> None:
+    """Settings no training can start from."""
+    for name, value in settings.items():
+        number(name, value, **SETTINGS[name])
+
+
+def device(name: str | torch.device) -> torch.device:
+    """`auto` is the GPU if there is one."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        found = torch.device(name)
+    except (RuntimeError, TypeError):
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise BadInput(f"unknown device '{name}'; known: auto, cpu, cuda")
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput(f"device '{name}' asked for, but torch sees no GPU here; use cpu (--device cpu)")
+    if found.type == "cuda" and found.index not in (None, torch.cuda.current_device()):
+        raise BadInput(f"device '{name}' is not torch's current GPU; torch.cuda.set_device({found.index}) makes it so")
+    return found
+
+
+def parts(method: Method, network: nn.Module, pixels: Pixels | None) -> None:
+    """What a learner is made of."""
+    if not isinstance(method, Method):
+        raise BadInput(f"the method must be an object, such as everlearn.ER(), not {method!r}")
+    if not hasattr(method, "weighting"):
+        raise BadInput(
+            f"{type(method).__name__} has no weighting; its __init__ should call super().__init__(weighting)"
+        )
+    if not isinstance(method.weighting, Weighting):
+        raise BadInput(f"the weighting must be an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}")
+    if not isinstance(network, nn.Module):
+        raise BadInput(f"the network must be an nn.Module object, not {network!r}")
+    if not isinstance(pixels, (Pixels, NoneType)):
+        raise BadInput(f"pixels must be a everlearn.Pixels(…), not {pixels!r}")
+    try:
+        inspect.signature(method.rehearse).bind(*(None,) * method.draws)
+    except TypeError:
+        own = type(method).__name__
+        raise BadInput(f"{own}.rehearse should take {method.draws} batches, as many as `draws` says it has") from None
+    if (method.draws or method.references) and not method.remembers:
+        raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
+
+
+def images(learner, x: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise BadInput("images must be a tensor; torch.from_numpy makes one of an array")
+    if x.ndim != 4 or learner.pixels.channels not in (1, x.shape[1]):
+        channels = "channels" if learner.pixels.channels == 1 else learner.pixels.channels
+        raise BadInput(f"images of shape {list(x.shape)}; they must be [N, {channels}, height, width]")
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise BadInput(f"images are {x.dtype}; they must be uint8, or floats")
+    if x.is_floating_point() and not learner.given_pixels:
+        raise _divided(learner)
+    if x.is_floating_point() and len(x) and not all(map(torch.isfinite, x.aminmax())):
+        raise BadInput("images have a value that is not a finite number")
+    held = None if learner.memory is None else learner.memory.x
+    if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
+        told = lambda of: f"{of.dtype} images of shape {tuple(of.shape[1:])}"
+        raise BadInput(f"{told(x)} after {told(held)}; a learner takes one kind")
+
+
+def samples(learner, half: str, task: Task) -> None:
+    """A task's images and labels, to learn from or to be tested on."""
+    classes, pair = task.classes, getattr(task, half)
+    if not isinstance(classes, Sequence) or not all(isinstance(c, Integral) for c in classes):
+        raise BadInput(f"a task's classes are a list of whole numbers, such as (0, 1), not {classes!r}")
+    if strange := set(classes) - set(range(learner.classes)):
+        raise BadInput(
+            f"the task has classes {sorted(strange)}; the network has {learner.classes} classes, so they must be 0 to {learner.classes - 1}"
+        )
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise BadInput(f"a task's {half} is a pair (images, labels), not a {type(pair).__name__}")
+    x, y = pair
+    if not isinstance(y, Tensor):
+        raise BadInput("labels must be a tensor; torch.from_numpy makes one of an array")
+    images(learner, x)
+    if y.shape != x.shape[:1] or not len(x):
+        raise BadInput(
+            f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; there must be one an image, and at least one"
+        )
+    if y.dtype != torch.long and half == "train":
+        raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
+    if strange := set(y.unique().tolist()) - set(classes):
+        raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(classes)}")
+
+
+def task(learner, task: Task) -> None:
+    """A task to be learned now, and the network as its owner left it."""
+    if not isinstance(task, Task):
+        raise BadInput(
+            f"update takes a everlearn.Task(train=(images, labels), test=(images, labels), classes=…), not a {type(task).__name__}"
+        )
+    if learner.method.merges and learner.tasks:
+        raise BadInput(
+            f"{type(learner.method).__name__} learns all tasks at once; give it one, such as stream.merged()"
+        )
+    samples(learner, "train", task)
+    x, _ = task.train
+    low, high = float(x.min()), float(x.max())
+    if x.is_floating_point() and learner.pixels.top > 1 and (low < 0 or high <= 1):
+        raise _divided(learner)
+    if x.dtype == torch.uint8 and high > learner.pixels.top:
+        raise BadInput(
+            f"images go up to {high:g}, and pixels.top says {learner.pixels.top:g}; it is 255 unless told otherwise"
+        )
+    if learner.net.refrozen:
+        raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
+    learner.logits(x[:1])  # a network that answers otherwise is refused now
+    if learner.batch == ranks.world_size():
+        try:
+            copy.deepcopy(learner.net.module).train()(learner.pixels(x[:1].to(learner.device)))
+        except ValueError as error:  # BatchNorm's, of a single number
+            raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def stream(learner, tasks: Iterable[Task]) -> list[Task]:
+    """Tasks to be tested on."""
+    if isinstance(tasks, Task) or not (tasks := list(tasks)):
+        raise BadInput("evaluate takes a stream, or a list with at least one task")
+    for each in tasks:
+        samples(learner, "test", each)
+    return tasks
+
+
+def state(learner, state: Mapping[str, Tensor]) -> None:
+    """A state that is not of a learner like this one."""
+    if not isinstance(state, Mapping) or not LEARNERS <= state.keys():
+        raise BadInput("this is not a learner's state; learner.state() gives one")
+    shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
+    memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
+    if shapes(part(state, "network")) != shapes(learner.net.state()):
+        raise BadInput("this state is of another network")
+    if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
+        raise BadInput(f"this state is of another weighting than {type(learner.method.weighting).__name__}")
+    if memory and len(memory["y"]) != learner.capacity + 1:
+        raise BadInput(f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {learner.capacity}")
+    if (done := int(state["learner.progress"][1])) > learner.epochs:
+        raise BadInput(f"this state is {done} epochs into a task, and the learner has {learner.epochs} a task")
+    own, its = type(learner.method).__name__, bytes(state["learner.method"].tolist()).decode()
+    if its != own:
+        raise BadInput(f"this state is of {its}, another method than {own}")
+
+
+def _divided(learner) -> BadInput:
+    return BadInput(
+        f"images are floats, and would be divided by {learner.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
+    )

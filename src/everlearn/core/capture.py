@@ -1,0 +1,147 @@
+"""Steps as CUDA graphs: the whole step is recorded once and then replayed, one launch from the host instead of hundreds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from types import NoneType
+
+import torch
+from torch import Tensor
+
+from everlearn.errors import BadInput
+from everlearn.core.plan import Plan, Row
+from everlearn.core.tape import Tape
+
+Body = Callable[[int, Row, Tape], None]
+
+
+@contextlib.contextmanager
+def on_own_stream() -> Iterator[None]:
+    """A CUDA stream of one's own where there is a GPU: what runs on the common one cannot be recorded."""
+    if not torch.cuda.is_available():
+        yield
+        return
+    outside, own = torch.cuda.current_stream(), torch.cuda.Stream()
+    own.wait_stream(outside)
+    try:
+        with torch.cuda.stream(own):
+            yield
+    finally:
+        outside.wait_stream(own)
+
+
+def own_stream() -> contextlib.AbstractContextManager:
+    """A CUDA stream for a run that takes turns with others, to be entered at each of its turns; nothing without a GPU."""
+    return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
+class Graphs:
+    """The steps of one task. Steps of one variant are the same sequence of operations; each variant is a graph.
+
+    The first step of a variant runs as it is (libraries choose their kernels then), the second is recorded, and from
+    then on it is replayed: what changes from step to step is the row of the plan, copied to where the graph reads it.
+    Of the `holders` (the method, the weighting) a graph reads tensors where they lay and plain values as they were: what is
+    bound anew between two epochs has it recorded again, and a step that binds it anew every time is refused.
+    """
+
+    def __init__(self, body: Body, *holders: object):
+        self.body, self.holders = body, holders
+        self.graphs: dict[Hashable, tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]] | None] = {}
+        self.pool = torch.cuda.graph_pool_handle()  # graphs of a task never run at the same time: they share memory
+        self.stale: list = []  # graphs no longer replayed; the memory is theirs until another is recorded
+
+    def begin_epoch(self) -> None:
+        if self.graphs and changed(self.held, held(self.holders)):
+            self._forget()
+
+    def step(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
+        if variant not in self.graphs:
+            return self._first(variant, number, row, tape)
+        if self.graphs[variant] is None:
+            self.graphs[variant] = self._record(number, row)
+            self.stale.clear()
+        graph, reads, kept = self.graphs[variant]
+        for place, value in zip(reads, row):
+            if value is not None:
+                place.copy_(value)
+        graph.replay()
+        tape.keep(**{name: tensor.clone() for name, tensor in kept.items()})  # the next replay overwrites them
+
+    def _first(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
+        before = held(self.holders)
+        self.body(number, row, tape)
+        self.held = held(self.holders)
+        if changed(before, self.held):  # made in its first step: a mask, say
+            self._forget()
+        self.graphs[variant] = None
+
+    def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
+        graph, tape = torch.cuda.CUDAGraph(), Tape()
+        reads = Row(*(None if value is None else value.clone() for value in row))
+        torch.cuda.synchronize()
+        graph.capture_begin(pool=self.pool)
+        try:
+            self._watched(number, reads, tape)
+        finally:
+            graph.capture_end()
+        return graph, reads, tape.last()
+
+    def _watched(self, number: int, row: Row, tape: Tape) -> None:
+        before = held(self.holders)
+        self.body(number, row, tape)
+        for holder, name in changed(before, held(self.holders)):
+            raise BadInput(
+                f"a step binds {holder}.{name} anew, which a recorded step cannot do again; "
+                "keep a tensor and write into it (add_, copy_, lerp_), or say `captures = False` in the method"
+            )
+
+    def _forget(self) -> None:
+        self.stale += self.graphs.values()
+        self.graphs.clear()
+
+
+def held(holders: Iterable[object]) -> dict[tuple[str, str], object]:
+    """What they hold, by class and name."""
+    return {(type(holder).__name__, name): fixed(value) for holder in holders for name, value in vars(holder).items()}
+
+
+def fixed(value: object) -> object:
+    """A value as it is now: tensors and plain values as they are, containers as tuples of these; of all else only the kind."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(fixed, value))
+    if isinstance(value, dict):
+        return tuple((key, fixed(of)) for key, of in value.items())
+    return value if isinstance(value, (Tensor, bool, int, float, str, NoneType)) else type(value)
+
+
+def changed(before: dict, after: dict) -> list[tuple[str, str]]:
+    """What is other now, came or went."""
+    return [key for key in before | after if not alike(before.get(key, ...), after.get(key, ...))]
+
+
+def alike(one: object, other: object) -> bool:
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, Tensor) or isinstance(other, Tensor):
+        return one is other
+    return one is other or one == other
+
+
+def train_epoch(
+    body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
+) -> Generator[None, None, Tape]:
+    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
+
+    A generator that pauses after each step: runs that share a GPU take turns.
+    """
+    tape = Tape()
+    if graphs is not None:
+        graphs.begin_epoch()
+    for number, row in enumerate(plan):
+        if graphs is None:
+            body(number, row, tape)
+        else:
+            graphs.step(variant(number), number, row, tape)
+        yield
+    return tape

@@ -1,0 +1,159 @@
+"""BatchNorm over several batches in one pass, each normalised by statistics of its own.
+
+New samples and memory must not share their statistics, and yet one convolution over all of them is faster than one a
+batch. So rows go through the network together, and only here are they told apart. A block's sum and ReLU are computed
+in the same sweep; on a GPU torch.compile makes a kernel of each function below.
+
+Shapes: G batches, N = rows × height × width, C channels; a tensor is [G, N, C].
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from everlearn.core import ranks
+
+
+class Norm(nn.BatchNorm2d):
+    """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
+
+    With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of each
+    are left in `seen`, [G, 1, C], and whoever set it moves the running statistics, of all layers at once. Over several
+    ranks they are those of all ranks' rows.
+    """
+
+    groups: int | None = None
+    fuse = False
+    seen: tuple[Tensor, Tensor] | None = None
+
+    def __init__(self, channels: int):
+        super().__init__(channels)
+
+    def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
+        if not self.training or self.groups is None and not ranks.distributed():
+            y = super().forward(x)
+            y = y if residual is None else y + residual
+            return F.relu(y) if relu else y
+        shape, groups = x.permute(0, 2, 3, 1).shape, self.groups or 1
+        apart = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
+        rest = None if residual is None else apart(residual)
+        y, mean, variance = Grouped.apply(apart(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
+        self.seen = mean, variance
+        if self.groups is None:
+            self._move()
+        return y.view(shape).permute(0, 3, 1, 2)
+
+    @torch.no_grad()
+    def _move(self) -> None:
+        for running, seen in zip((self.running_mean, self.running_var), self.seen):
+            running.lerp_(seen.flatten(), self.momentum)
+        self.num_batches_tracked += 1
+        self.seen = None
+
+
+class Grouped(torch.autograd.Function):
+    """y = relu((x − μ) ρ w + b + residual), ρ = 1 / √(σ² + ε), with its derivatives in both directions."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias, residual, relu: bool, eps: float, fuse: bool):
+        y, mean, variance, rho = _(normalise, fuse)(x, weight, bias, residual, relu, eps)
+        ctx.save_for_backward(x, weight, y, mean, rho)
+        ctx.save_for_forward(x, weight, y, mean, rho)
+        ctx.relu, ctx.eps, ctx.fuse, ctx.added = relu, eps, fuse, residual is not None
+        ctx.mark_non_differentiable(mean, variance)
+        ctx.set_materialize_grads(False)
+        return y, mean, variance
+
+    @staticmethod
+    def backward(ctx, dy, *_unused):
+        if dy is None:
+            return (None,) * 7
+        x, weight, y, mean, rho = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated once more
+            mean, rho = statistics(x.to(weight.dtype), ctx.eps)[::2]
+            dx, dw, db, dr = pull_back(dy, x, weight, y, mean, rho, ctx.relu)
+        else:
+            dx, dw, db, dr = _(pull_back, ctx.fuse)(dy, x, weight, y, mean, rho, ctx.relu)
+        return dx, dw, db, dr if ctx.added else None, None, None, None
+
+    @staticmethod
+    def jvp(ctx, dx, dweight, dbias, dresidual, *_unused):
+        x, weight, y, mean, rho = ctx.saved_tensors
+        zero = lambda tangent, like: torch.zeros_like(like) if tangent is None else tangent
+        tangents = zero(dx, x), zero(dweight, weight), zero(dbias, weight), dresidual
+        return _(push_forward, ctx.fuse)(*tangents, x, weight, y, mean, rho, ctx.relu), None, None
+
+
+def statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """μ, σ² and ρ of each batch and channel, [G, 1, C]."""
+    variance, mean = torch.var_mean(x, dim=1, correction=0, keepdim=True)
+    if ranks.distributed():  # as many rows on each: the variance within them and that between them
+        means, variances = ranks.all_gather(torch.stack((mean, variance))[None]).unbind(1)
+        mean, variance = means.mean(dim=0), variances.mean(dim=0) + means.var(dim=0, correction=0)
+    return mean, variance, (variance + eps).rsqrt()
+
+
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, relu: bool, eps: float):
+    wide = x.to(weight.dtype)
+    mean, variance, rho = statistics(wide, eps)
+    y = (wide - mean) * rho * weight + bias
+    y = y if residual is None else y + residual
+    rows = x.shape[1] * ranks.world_size()
+    unbiased = variance * (rows / (rows - 1))
+    return (y.relu() if relu else y).to(x.dtype), mean, unbiased, rho
+
+
+def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool):
+    """Reverse mode: dx, dw, db and dresidual from dy. Over W ranks dy is that of a rank's own loss, W times its part in the
+    mean of all losses; so is dx, and dw and db, sums over the rank's rows, are right once they are averaged with the rest of θ's."""
+    wide = dy.to(weight.dtype)
+    wide = wide * (y > 0) if relu else wide
+    unit = (x.to(weight.dtype) - mean) * rho
+    total, along = wide.sum(dim=1, keepdim=True), (wide * unit).sum(dim=1, keepdim=True)
+    dw, db = torch.stack((along, total)).sum(dim=(1, 2))
+    total, along = ranks.all_reduce(total, along)
+    dx = weight * rho * (wide - (total + unit * along) / x.shape[1])
+    return dx.to(x.dtype), dw, db, wide.to(x.dtype)
+
+
+def push_forward(dx, dweight, dbias, dresidual, x, weight, y, mean, rho, relu: bool) -> Tensor:
+    """Forward mode: dy from dx, dw, db and dresidual."""
+    wide, unit = dx.to(weight.dtype), (x.to(weight.dtype) - mean) * rho
+    level, along = ranks.all_reduce(wide.mean(dim=1, keepdim=True), (wide * unit).mean(dim=1, keepdim=True))
+    centred = wide - level - unit * along
+    dy = centred * rho * weight + unit * dweight + dbias
+    dy = dy if dresidual is None else dy + dresidual
+    return (dy * (y > 0) if relu else dy).to(x.dtype)
+
+
+@functools.cache
+def _(function: Callable, fuse: bool) -> Callable:
+    """The function as one kernel, where torch.compile can make one."""
+    if not fuse:
+        return function
+    import torch._dynamo
+
+    torch._dynamo.config.recompile_limit = 256  # one compilation a shape
+    compiled = torch.compile(function, dynamic=False)
+    broken = []
+
+    @functools.wraps(function)
+    def attempt(*given):
+        if not broken:
+            try:
+                return compiled(*given)
+            except Exception as error:  # whatever is missing: a compiler, Triton, a driver
+                broken.append(error)
+                warnings.warn(
+                    f"torch.compile does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); going on without it, more slowly",
+                    stacklevel=2,
+                )
+        return function(*given)
+
+    return attempt

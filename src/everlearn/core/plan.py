@@ -1,0 +1,169 @@
+"""The randomness of an epoch as data: a pure function of (seed, task, epoch), of counters and, for balanced draws, of labels.
+
+Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
+epoch at once, on the CPU whatever the device: the same seed is the same run everywhere.
+
+Shapes: S steps an epoch, B rows a batch, D memory draws a step, M rows of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from everlearn.core import ranks
+
+
+class Row(NamedTuple):
+    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
+
+    order: Tensor  # [B] rows of the training set
+    draws: Tensor | None  # [D * B] rows of the memory
+    slots: Tensor | None  # [B, …] what the method's slot rule drew: for a reservoir, the rows of the memory to write
+    views: Tensor | None  # [(1 + D) * B, 3]
+
+
+SlotRule = Callable[[np.random.Generator, int, int, int, int], np.ndarray]
+
+
+Plan = list[Row]
+
+
+def plan_epoch(
+    seed: int,
+    task: int,
+    epoch: int,
+    *,
+    samples: int,
+    batch: int,
+    pools: Sequence[str] = (),
+    capacity: int = 0,
+    presented: int = 0,
+    slot_rule: SlotRule | None = None,
+    pad: int = 0,
+    flip: bool = False,
+    labels: tuple[np.ndarray, np.ndarray] | None = None,
+    device: str | torch.device = "cpu",
+) -> Plan:
+    """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order.
+
+    `labels`, of the memory's rows as the epoch begins and of the training set, are needed for a balanced pool alone.
+    """
+    streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
+    steps = math.ceil(samples / batch)
+    rows = lambda array: (
+        [None] * steps if array is None else torch.from_numpy(np.ascontiguousarray(array)).to(device).unbind(0)
+    )
+    # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
+    order = np.resize(streams[0].permutation(samples), (steps, batch))
+    # Samples offered to the memory before each step; without a slot rule it stays as it is.
+    before = presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int))
+    views = None
+    if pad or flip:
+        shape = (steps, (1 + len(pools)) * batch)
+        views = np.stack(
+            [
+                streams[1].integers(0, 2 * pad + 1, shape),
+                streams[1].integers(0, 2 * pad + 1, shape),
+                streams[1].integers(0, 1 + flip, shape),
+            ],
+            axis=-1,
+        )
+    slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
+    held = labels and holding(labels[0], labels[1][order], slots)
+    draws = draw(streams[2], np.minimum(before, capacity), pools, batch, held) if pools else None
+    return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
+
+
+def sharded(plan: Plan, batch: int) -> Plan:
+    """The plan of this rank: its rows of every batch. Slots stay those of all: every rank writes the whole memory."""
+    if not ranks.distributed():
+        return plan
+    own = lambda rows: ranks.shard(rows, batch)
+    return [Row(own(row.order), own(row.draws), row.slots, own(row.views)) for row in plan]
+
+
+# A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
+# is by row number, every fifth row an outer one; the reservoir fills rows at random, so any split by number is random.
+POOLS: dict[str, tuple[Callable, Callable]] = {
+    "all": (lambda n: n, lambda j: j),
+    "outer": (lambda n: (n + 4) // 5, lambda j: 5 * j),
+    "inner": (lambda n: n - (n + 4) // 5, lambda j: j + j // 4 + 1),
+}
+
+
+def draw(
+    rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int, held: np.ndarray | None = None
+) -> np.ndarray:
+    """For each step and pool, B of its rows among the first `filled`, without replacement, in random order: [S, D * B]."""
+    part = lambda size, row: row(choose(rng, size(filled), batch))
+    return np.concatenate(
+        [balanced(rng, filled, held, batch) if pool == "balanced" else part(*POOLS[pool]) for pool in pools], axis=1
+    )
+
+
+def balanced(rng: np.random.Generator, filled: np.ndarray, held: np.ndarray, batch: int) -> np.ndarray:
+    """For each step, B of the first `filled` rows: a row of each class the memory holds, then another of each that has more, …"""
+    drawn = []
+    for count, labels in zip(filled, held):
+        rows = rng.permutation(count)
+        rows = rows[np.argsort(labels[rows], kind="stable")]
+        turn = np.arange(count) - np.searchsorted(labels[rows], labels[rows])  # among the rows of its class
+        drawn.append(np.resize(rows[np.argsort(turn + rng.random(count))], batch))
+    return np.stack(drawn)
+
+
+def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) -> np.ndarray:
+    """The labels of the memory's rows before each step, [S, M + 1], from those before the first, the samples' and where they go."""
+    held = np.repeat(labels[None], len(arriving), axis=0)
+    for step in range(1, len(held) if slots is not None else 0):
+        held[step] = held[step - 1]
+        held[step, slots[step - 1]] = arriving[step - 1]
+    return held
+
+
+def choose(rng: np.random.Generator, counts: np.ndarray, batch: int) -> np.ndarray:
+    """B different numbers below each count, in random order: [S, B].
+
+    Floyd's algorithm, over all steps at once, so that a large memory costs no more than a small one. Where the count is
+    below B, every number is drawn before any is drawn again.
+    """
+    counts = counts[:, None]
+    chosen = np.full((len(counts), batch), -1)
+    for position in range(batch):
+        last = np.maximum(counts - batch + position, 0)  # [S, 1], the largest number this position may take
+        candidate = rng.integers(0, last + 1)
+        taken = (chosen[:, :position] == candidate).any(axis=1, keepdims=True)
+        chosen[:, position] = np.where(taken, last, candidate)[:, 0]
+    chosen = rng.permuted(chosen, axis=1)  # Floyd's choice is a uniform set, not a uniform order
+    for row in np.flatnonzero(counts[:, 0] < batch):
+        chosen[row] = np.resize(rng.permutation(max(counts[row, 0], 1)), batch)
+    return chosen
+
+
+def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: int, batch: int) -> np.ndarray:
+    """Where each presented sample goes (Vitter's algorithm R): [S, B] rows, `capacity` for the rejected.
+
+    The n-th sample takes row n while there is room, then a uniform row of 0…n, kept if it is one of the M.
+    Two samples of a step that want one row: the last arrival has it, as if they had come one by one.
+    """
+    n = presented + np.arange(steps * batch)
+    row = np.where(n < capacity, n, rng.integers(0, n + 1))
+    row = np.minimum(row, capacity).reshape(steps, batch)
+    # The same number: the same row in the same step.
+    wanted = (row + (capacity + 1) * np.arange(steps)[:, None]).ravel()
+    _, last = np.unique(wanted[::-1], return_index=True)
+    kept = np.zeros(steps * batch, dtype=bool)
+    kept[steps * batch - 1 - last] = True
+    return np.where(kept.reshape(steps, batch), row, capacity)
+
+
+def chances(rng: np.random.Generator, presented: int, capacity: int, steps: int, batch: int) -> np.ndarray:
+    """For a rule that looks at the samples: [S, B, 3], the free row while there is one (then `capacity`) and two lots in [0, 1)."""
+    free = np.minimum(presented + np.arange(steps * batch), capacity).reshape(steps, batch, 1)
+    return np.concatenate([free, rng.random((steps, batch, 2))], axis=2)

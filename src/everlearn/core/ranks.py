@@ -1,0 +1,130 @@
+"""One run over several processes, the ranks of torch.distributed: each computes its rows of every batch.
+
+A batch of B rows is dealt to W ranks in order, B/W rows each, so a rank's mean loss is over B/W rows and the mean over ranks
+of whatever is linear in it (a gradient) is that of the whole batch. θ, the memory and all that is learned are the same on
+every rank. Without a process group every function here hands back what it was given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from everlearn.errors import BadInput, Stopped
+
+Value = TypeVar("Value")
+_initialised = dist.is_initialized if dist.is_available() else lambda: False
+_alone = False
+
+
+def distributed() -> bool:
+    return _initialised() and not _alone and dist.get_world_size() > 1
+
+
+def world_size() -> int:
+    return dist.get_world_size() if distributed() else 1
+
+
+def rank() -> int:
+    return dist.get_rank() if distributed() else 0
+
+
+def shard(rows: Tensor | None, batch: int) -> Tensor | None:
+    """This rank's rows of each batch, where `rows` is batches of B rows one after another."""
+    if rows is None or not distributed():
+        return rows
+    return rows.unflatten(0, (-1, batch)).chunk(world_size(), dim=1)[rank()].flatten(0, 1)
+
+
+def all_gather(tensor: Tensor, dim: int = 0) -> Tensor:
+    """All ranks' rows, in the order they were dealt."""
+    if not distributed():
+        return tensor
+    parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(world_size())]
+    with _exchange():
+        dist.all_gather(parts, tensor.contiguous())
+    return torch.cat(parts, dim)
+
+
+def all_reduce(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The mean over ranks of each tensor, all in one exchange."""
+    if not distributed():
+        return tensors
+    flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+    with _exchange():
+        dist.all_reduce(flat)
+    parts = (flat / world_size()).split([tensor.numel() for tensor in tensors])
+    return tuple(part.view(tensor.shape) for part, tensor in zip(parts, tensors))
+
+
+@torch.no_grad()
+def broadcast(*tensors: Tensor) -> None:
+    """Every rank's tensors become what the first one's are."""
+    if distributed():
+        for tensor in tensors:
+            first = tensor.contiguous()
+            with _exchange():
+                dist.broadcast(first, 0)
+            tensor.copy_(first)
+
+
+def broadcast_object(value: Value) -> Value:
+    """The first rank's value, where each has its own: what it found on its disk."""
+    if not distributed():
+        return value
+    values = [value]
+    with _exchange():
+        dist.broadcast_object_list(values, 0)
+    return values[0]
+
+
+@contextlib.contextmanager
+def no_sync() -> Iterator[None]:
+    """Inside, each rank computes for itself: all of them the same thing, on all rows."""
+    global _alone
+    before, _alone = _alone, True
+    try:
+        yield
+    finally:
+        _alone = before
+
+
+@contextlib.contextmanager
+def process_group() -> Iterator[None]:
+    """The process group torchrun asks for, gloo between CPUs and NCCL between GPUs. Only the first rank speaks."""
+    if not dist.is_available() or int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # torchrun, when another rank failed: clear away, then end
+    if torch.cuda.is_available() and (own := int(os.environ["LOCAL_RANK"])) < torch.cuda.device_count():
+        torch.cuda.set_device(own)  # from here on `cuda` is this rank's own GPU
+    dist.init_process_group()
+    with contextlib.redirect_stdout(None) if rank() else contextlib.nullcontext():
+        yield
+    dist.destroy_process_group()  # not after an error: it would wait for ranks that wait for this one
+
+
+def check_gpus() -> None:
+    """Refuse more ranks than GPUs: two ranks on one would only wait for each other."""
+    if distributed() and (processes := int(os.environ.get("LOCAL_WORLD_SIZE", 1))) > torch.cuda.device_count():
+        raise BadInput(
+            f"{processes} processes and {torch.cuda.device_count()} GPUs on this machine; "
+            f"start torchrun with --nproc-per-node {torch.cuda.device_count()}, or use --device cpu"
+        )
+
+
+@contextlib.contextmanager
+def _exchange() -> Iterator[None]:
+    """An exchange fails where another rank has ended; that one's own words say why."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Stopped(f"another rank has ended, so rank {rank()} cannot go on ({error})") from error

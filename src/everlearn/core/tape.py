@@ -1,0 +1,27 @@
+"""What is kept of every step of an epoch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import torch
+from torch import Tensor
+
+from everlearn.core import ranks
+
+
+class Tape:
+    """Tensors by name, one a step, a row a sample, read once at the epoch's end: nothing waits for a value inside it."""
+
+    def __init__(self):
+        self._kept: dict[str, list[Tensor]] = defaultdict(list)
+
+    def keep(self, **tensors: Tensor) -> None:
+        for name, tensor in tensors.items():
+            self._kept[name].append(tensor.detach())
+
+    def last(self) -> dict[str, Tensor]:
+        return {name: tensors[-1] for name, tensors in self._kept.items()}
+
+    def read(self) -> dict[str, Tensor]:
+        return {name: ranks.all_gather(torch.stack(tensors), dim=1) for name, tensors in self._kept.items()}

@@ -1,0 +1,344 @@
+"""The Main Net: any nn.Module, its trainable parameters one vector θ. (The Relation Replay Net is held the same way, as φ.)
+
+One vector makes the update one operation, and the network at another θ (a virtual step, a direction of
+forward-mode differentiation) a matter of binding other views.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from everlearn.core import ranks
+from everlearn.errors import BadInput
+from everlearn.core.norm import Norm
+
+PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
+
+
+def check_forward(forward: str) -> None:
+    if forward not in ("separate", "joint"):
+        raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+
+
+def check_norms(modules: Sequence[nn.Module]) -> None:
+    """Over several ranks statistics must run over all of them."""
+    for module in modules:
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(module, Norm):
+            raise BadInput(
+                f"the network has a {type(module).__name__} layer, which sees the rows of one rank alone; "
+                "over several ranks use everlearn.core.norm.Norm instead"
+            )
+
+
+Replaced = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its place
+
+
+class Layout:
+    """The places in a module that hold some of its tensors, and their layout in one vector."""
+
+    def __init__(
+        self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype, channels_last: bool = False
+    ):
+        tensors: dict[int, Tensor] = {}  # tied tensors are stored once
+        for home, name in places:
+            tensors.setdefault(id(home[name]), home[name])
+        index = {key: position for position, key in enumerate(tensors)}
+        self.homes = [(home, name, index[id(home[name])]) for home, name in places]
+        # Convolution weights lie channels last on a GPU, whose kernels want them so: [O, I, H, W] stored as [O, H, W, I].
+        stored = [
+            tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
+            for tensor in tensors.values()
+        ]
+        self.shapes = [tensor.shape for tensor in stored]
+        self.orders = [(0, 3, 1, 2) if channels_last and tensor.ndim == 4 else None for tensor in stored]
+        self.sizes = [tensor.numel() for tensor in stored]
+        self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
+
+    def unflatten(self, *vectors: Tensor) -> list[Tensor]:
+        """Views of one vector, or of several that make it up."""
+        sizes = iter(self.sizes)
+        cut = (
+            vectors[0].split(self.sizes)
+            if len(vectors) == 1
+            else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
+        )
+        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
+        return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
+
+    def bind(self, tensors: list[Tensor]) -> None:
+        for home, name, position in self.homes:
+            home[name] = tensors[position]
+
+    def replaced(self, tensors: list[Tensor]) -> list[Replaced]:
+        """Which of these tensors' places hold something else."""
+        places = ((name, tensors[position], home[name]) for home, name, position in self.homes)
+        return [(name, own, there) for name, own, there in places if there is not own]
+
+
+@torch.no_grad()
+def write_back(replaced: list[Replaced]) -> None:
+    """Copy into tensors what was put in their places."""
+    for name, own, there in replaced:
+        if there is None or there.shape != own.shape:
+            became = "None" if there is None else f"of shape {list(there.shape)}"
+            raise BadInput(f"the network's {name} was of shape {list(own.shape)} and is {became} now; it must keep it")
+        if there.data_ptr() != own.data_ptr():
+            own.copy_(there.detach())
+
+
+def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
+    """The next sizes, as many as fill the length."""
+    while length:
+        length -= (size := next(sizes))
+        yield size
+
+
+class MainNet:
+    """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype = torch.float32,
+        forward: str = "separate",
+        precision: str = "float32",
+        fuse: bool | None = None,
+    ):
+        device = torch.device(device)
+        fuse = device.type == "cuda" or ranks.distributed() if fuse is None else fuse
+        check_forward(forward)
+        low = precision == "bfloat16"
+        self.autocast = (
+            torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
+        )
+        self.module = module.to(device, dtype)
+        modules = list(module.modules())
+        self._layers = [m._parameters for m in modules]
+        # What its owner has in evaluation mode stays so if it is frozen, or the network itself is not: a backbone, say.
+        fixed = lambda m: any(True for _ in m.parameters()) and not any(p.requires_grad for p in m.parameters())
+        still = [m for m in modules if not m.training and (module.training or fixed(m))]
+        self._still = [m for top in still for m in top.modules() if not m.training]
+        ranks.broadcast(*module.parameters(), *module.buffers())
+        if ranks.distributed():
+            check_norms(modules)
+        self._norms = [m for m in modules if isinstance(m, Norm)]
+        # A network whose answer to a row depends, but for Norm layers, on that row alone says so: batches may share a pass.
+        rowwise = getattr(module, "rowwise", False)
+        together = forward == "joint" or rowwise and not self._norms
+        grouped = rowwise and fuse and all(norm not in self._still for norm in self._norms)
+        self.forward = self._joint if together else self._grouped if grouped else self._separate
+        for norm in self._norms:
+            norm.fuse = fuse and device.type == "cuda" and not ranks.distributed()
+        trainable = [
+            (m._parameters, name)
+            for m in modules
+            for name, p in m._parameters.items()
+            if p is not None and p.requires_grad
+        ]
+        if not trainable:
+            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        if low:  # matrices first: they are rounded together
+            trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
+        self._frozen = [p for p in module.parameters() if not p.requires_grad]
+        self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
+        self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
+        whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
+        self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
+        self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
+        self._tie()
+        # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
+        buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
+        kinds: dict[tuple, list] = {}  # the Norm layers' statistics and counters lie apart: they move together
+        owned = {id(norm._buffers) for norm in self._norms}
+        for home, name in buffers:
+            kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
+        layouts = {kind: Layout(places, device, kind[1]) for kind, places in kinds.items()}
+        self._buffers = [(of, of.unflatten(of.vector)) for of in layouts.values()]
+        self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
+        self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
+        self._assigned: list[Replaced] = []
+        self._bind_buffers(live=True)
+        self.unbind()
+
+    def at(self, theta: Tensor, virtual: bool = False):
+        """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
+        self._bind(self._parameters.unflatten(theta) if self.matrices is None else self._rounded(theta))
+        self._unbound = False
+        if self._buffers and (virtual or not self._live):
+            self._bind_buffers(live=not virtual)
+        return self.forward
+
+    def train(self) -> None:
+        self.module.train()
+        for module in self._still:
+            module.training = False
+
+    @contextlib.contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Evaluation mode; afterwards every layer is in the mode it was in."""
+        modes = [(module, module.training) for module in self.module.modules()]
+        self.module.eval()
+        try:
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+    def _rounded(self, theta: Tensor) -> list[Tensor]:
+        """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
+        matrices, vectors = theta.split(self.matrices)
+        return self._parameters.unflatten(matrices.to(torch.bfloat16), vectors)
+
+    def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
+        """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
+        if loss.numel() != 1:
+            raise BadInput(
+                f"the loss to descend is of shape {list(loss.shape)}; it must be one number, a mean over rows"
+            )
+        (gradient,) = ranks.all_reduce(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
+        if not retain_graph:  # now that the graph is gone: it may have read a buffer that was then assigned anew
+            self._sync_buffers()
+        return gradient
+
+    def per_sample(self, loss: Callable, *batch: Tensor) -> Tensor:
+        """∇θ loss(net, sample) of each sample of a batch on its own, [B, P]; `loss` gets batches of one."""
+        one = lambda theta, *sample: loss(self.at(theta, virtual=True), *(tensor[None] for tensor in sample))
+        return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last linear layer it uses reads, [B, d]."""
+        read: list[Tensor] = []
+        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
+        hooks = [m.register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0])) for m in linear]
+        try:
+            self.at(self.theta)(x)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not read:
+            raise BadInput("the network uses no linear layer, whose input would be its features")
+        return read[-1].to(self.theta.dtype)
+
+    def unbind(self) -> nn.Module:
+        """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
+        self._bind(self._owned)
+        self._unbound = True
+        if not self._live:
+            self._bind_buffers(live=True)
+        self._sync_buffers()
+        return self.module
+
+    @torch.no_grad()
+    def sync(self) -> None:
+        """Take up what its owner has done to the module at rest: tensors cast, moved or assigned."""
+        if not self._unbound:  # it was in use
+            return
+        now = [m._parameters for m in self.module.modules()]
+        if len(now) != len(self._layers) or any(map(operator.is_not, now, self._layers)):
+            raise BadInput("the network has other layers than it had when the learner was made; make a new learner")
+        write_back(self._parameters.replaced(self._parameters.unflatten(self.theta.detach())))
+        self._tie()
+        self.unbind()
+
+    @property
+    def refrozen(self) -> bool:
+        """Has its owner frozen a parameter that was trainable, or the other way round?"""
+        return not all(p.requires_grad for p in self._owned) or any(p.requires_grad for p in self._frozen)
+
+    def __deepcopy__(self, memo: dict) -> MainNet:
+        """Another network, the same so far. Copied parameters have memory of their own, and are tied again."""
+        self.sync()
+        self.unbind()
+        memo[id(self)] = other = object.__new__(type(self))
+        vars(other).update(copy.deepcopy(vars(self), memo))
+        other._tie()
+        return other
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the network has learned, by name."""
+        self.sync()
+        state = self.unbind().state_dict()
+        for name, value in state.items():
+            if not isinstance(value, Tensor):
+                raise BadInput(f"the network's {name} is a {type(value).__name__}; a state holds tensors only")
+        return {name: tensor.detach() for name, tensor in state.items()}
+
+    def _tie(self) -> None:
+        """The owner's parameters share θ's memory."""
+        for parameter, view in zip(self._owned, self._parameters.unflatten(self.theta.detach())):
+            parameter.data = view
+
+    def _bind(self, tensors: list[Tensor]) -> None:
+        self._parameters.bind(tensors)
+        for m in self._recurrent:
+            m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
+
+    def _bind_buffers(self, live: bool) -> None:
+        for layouts, own in self._buffers:
+            if not live and self._live:
+                self._assigned += layouts.replaced(own)
+            layouts.bind(own if live else layouts.unflatten(layouts.vector.clone()))
+        self._live = live
+
+    def _sync_buffers(self) -> None:
+        """Buffers a network has assigned anew in a real pass, and not written to."""
+        if self._live:
+            for layouts, own in self._buffers:
+                if replaced := layouts.replaced(own):
+                    self._assigned += replaced
+                    layouts.bind(own)
+        if self._assigned:
+            assigned, self._assigned = self._assigned, []
+            write_back(assigned)
+
+    def _separate(self, *batches: Tensor) -> list[Tensor]:
+        """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
+        with self.autocast:
+            return [self._answer(x) for x in batches]
+
+    def _grouped(self, *batches: Tensor) -> Sequence[Tensor]:
+        """The same in one pass: the Norm layers tell the batches apart."""
+        if len({len(x) for x in batches}) > 1:
+            return self._separate(*batches)
+        for norm in self._norms:
+            norm.groups = len(batches)
+        try:
+            answers = self._joint(*batches)
+        finally:
+            for norm in self._norms:
+                norm.groups = None
+        if self.module.training and self._live:
+            self._move(len(batches))
+        for norm in self._norms:
+            norm.seen = None
+        return answers
+
+    @torch.no_grad()
+    def _move(self, batches: int) -> None:
+        """Running statistics after one batch after the other, all layers at once."""
+        statistics, counters = self._moving
+        seen = torch.cat([tensor for norm in self._norms for tensor in norm.seen], dim=2)  # [batches, 1, all]
+        for each in seen[:, 0]:
+            statistics.lerp_(each, self._norms[0].momentum)
+        counters += batches
+
+    def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
+        """One pass over all batches, which then share their statistics."""
+        with self.autocast:
+            return self._answer(torch.cat(batches)).split([len(x) for x in batches])
+
+    def _answer(self, x: Tensor) -> Tensor:
+        if not isinstance(answer := self.module(x), Tensor):
+            raise BadInput(
+                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
+            )
+        return answer.to(self.theta.dtype)

@@ -1,0 +1,63 @@
+"""From stored pixels to the network's input, a whole batch at a time, on whatever device holds it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from everlearn.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Pad-crop and flip as told, then (x / top − mean) / std a channel. `top` is the value of a white pixel."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    pad: int = 0
+    flip: bool = False
+    top: int = 255
+    dtype: torch.dtype = torch.float32
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self):
+        lengths = {len(values) if hasattr(values, "__len__") else 0 for values in (self.mean, self.std)} - {1}
+        if len(lengths) > 1 or 0 in lengths or not all(s > 0 for s in self.std) or not self.top > 0 or self.pad < 0:
+            raise BadInput(
+                f"Pixels(mean={self.mean}, std={self.std}, pad={self.pad}, top={self.top}): mean and std are tuples, "
+                "a number a channel; std and top must be greater than 0, pad from 0 up"
+            )
+        column = lambda values: torch.tensor(values, dtype=torch.float64).view(-1, 1, 1)
+        mean, std = column(self.mean), column(self.std)
+        object.__setattr__(self, "scale", (1 / (self.top * std)).to(self.device, self.dtype))
+        object.__setattr__(self, "shift", (-mean / std).to(self.device, self.dtype))
+
+    @property
+    def channels(self) -> int:
+        """Of the images it is for; 1: of any."""
+        return len(self.shift)
+
+    def to(self, device, dtype: torch.dtype) -> Pixels:
+        return replace(self, device=device, dtype=dtype)
+
+    def __call__(self, x: Tensor, view: Tensor | None = None) -> Tensor:
+        """x [B, C, H, W] as stored; view [B, 3] = (down, right, flip), each drawn by the plan; None: as it is."""
+        if view is not None:
+            x = self.crop(x, view)
+        return torch.addcmul(self.shift, x.to(self.dtype), self.scale)
+
+    def crop(self, x: Tensor, view: Tensor) -> Tensor:
+        """The window at (down, right) of the zero-padded image, mirrored where flip is 1."""
+        batch, channels, height, width = x.shape
+        down, right, flip = view.unbind(1)
+        rows = down[:, None] + torch.arange(height, device=x.device)  # [B, H]
+        columns = torch.arange(width, device=x.device)
+        columns = right[:, None] + torch.where(flip[:, None] == 1, width - 1 - columns, columns)  # [B, W]
+        image = torch.arange(batch, device=x.device)
+        padded = F.pad(x, (self.pad,) * 4)
+        return padded.permute(0, 2, 3, 1)[image[:, None, None], rows[:, :, None], columns[:, None, :]].permute(
+            0, 3, 1, 2
+        )

@@ -1,0 +1,215 @@
+"""A stream of tasks: one data set, its classes dealt out task by task."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from everlearn.errors import BadInput, unknown
+from everlearn.data.formats import is_picture
+from everlearn.data.pixels import Pixels
+from everlearn.data.sources import Images, own, read
+
+__all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Task:
+    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
+
+    train: tuple[Tensor, Tensor]
+    test: tuple[Tensor, Tensor]
+    classes: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {len(self.test[0])} to test>"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Stream:
+    """Tasks in order. Labels are renumbered in the order classes appear, so task t has the t-th run of labels."""
+
+    name: str
+    tasks: tuple[Task, ...]
+    names: tuple[str, ...]  # of the classes, by label
+    pixels: Pixels
+
+    def __repr__(self) -> str:
+        shape = "×".join(map(str, self.shape))
+        return f"<Stream {self.name}: {len(self.tasks)} tasks, {self.classes} classes, images of {shape}>"
+
+    def __iter__(self) -> Iterator[Task]:
+        return iter(self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def classes(self) -> int:
+        return len(self.names)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height, width."""
+        return tuple(self.tasks[0].train[0].shape[1:])
+
+    def merged(self) -> Task:
+        """All tasks as one."""
+        columns = lambda part: tuple(torch.cat(column) for column in zip(*(getattr(task, part) for task in self.tasks)))
+        return Task(columns("train"), columns("test"), tuple(range(self.classes)))
+
+    def to(self, device: str | torch.device) -> Stream:
+        """The data resident on a device."""
+        move = lambda pair: tuple(tensor.to(device) for tensor in pair)
+        return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a data set becomes unless told otherwise: number of tasks, pixels, network."""
+
+    tasks: int
+    pixels: Pixels
+    network: str
+
+
+CIFAR = dict(pad=4, flip=True)
+STREAMS: dict[str, Setting] = {
+    "digits": Setting(5, Pixels(top=16), "mlp"),
+    "mnist": Setting(5, Pixels((0.1307,), (0.3081,)), "cnn"),
+    "fashion-mnist": Setting(5, Pixels((0.2860,), (0.3530,)), "cnn"),
+    "cifar10": Setting(5, Pixels((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), **CIFAR), "resnet18"),
+    "cifar100": Setting(10, Pixels((0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), **CIFAR), "resnet18"),
+    "tinyimagenet": Setting(10, Pixels((0.4802, 0.4480, 0.3975), (0.2770, 0.2691, 0.2821), **CIFAR), "resnet18"),
+}
+
+
+def setting(name: str) -> Setting | None:
+    """The stream's setting; None for one's own images, whose tasks and pixels come from the data."""
+    if own(str(name)):
+        return None
+    if name not in STREAMS:
+        raise unknown("stream", name, [*STREAMS, "npz:FILE", "folder:DIR"])
+    return STREAMS[name]
+
+
+def fingerprint(name: str) -> str | None:
+    """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
+    if (found := own(name)) is None:
+        return None
+    _, path = found
+    files = [path] if path.is_file() else sorted(filter(is_picture, path.rglob("*")))
+    if not files:
+        return None  # a path that is not there is reported when it is read
+    return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
+
+
+@functools.lru_cache(maxsize=8)
+def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
+    """Of the files' names and contents; size and time only say whether they were read before."""
+    digest = hashlib.sha256()
+    for file, _, _ in files:
+        with open(file, "rb") as content:
+            digest.update(
+                repr((str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest())).encode()
+            )
+    return digest.hexdigest()[:16]
+
+
+def usual_network(name: str, content: str | None) -> str | None:
+    """The network for a stream's images unless told otherwise; None where one's own images, of this content, are not there."""
+    if known := setting(name):
+        return known.network
+    return content and ("resnet18" if min(_own(name, content).train[0].shape[2:]) >= 32 else "cnn")
+
+
+@functools.lru_cache(maxsize=2)
+def _own(name: str, content: str | None) -> Images:
+    """One's own images, read once as long as they are the same."""
+    return read(name)
+
+
+def load(
+    name: str = "digits",
+    *,
+    tasks: int | None = None,
+    classes: Sequence[str | int] | None = None,
+    shuffle: int | None = None,
+    data: Path | None = None,
+) -> Stream:
+    """A stream by name, from the folder `data` (default: $EVERLEARN_DATA, else ~/.cache/everlearn).
+
+    `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
+    `tasks` is how many tasks the classes are dealt into, as evenly as can be.
+    """
+    known = setting(name)
+    if tasks is not None and tasks < 1:
+        raise BadInput(f"tasks {tasks} must be at least 1")
+    images = read(name, data) if known else _own(name, fingerprint(name))
+    kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
+    if len(set(kept)) < len(kept):
+        raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
+    if shuffle is not None and shuffle < 0:
+        raise BadInput(f"shuffle {shuffle} must be a number from 0 up")
+    if shuffle is not None:
+        kept = [kept[i] for i in np.random.default_rng(shuffle).permutation(len(kept))]
+    tasks = tasks or _tasks(known, len(kept))
+    if tasks > len(kept):
+        raise BadInput(f"{tasks} tasks need as many classes, and there are {len(kept)}")
+    bounds = [len(kept) * t // tasks for t in range(tasks + 1)]
+    dealt = [range(first, last) for first, last in pairwise(bounds)]
+    renumber = np.full(len(images.names), -1)
+    renumber[kept] = np.arange(len(kept))
+    train, test = (_sorted(x, renumber[y]) for x, y in (images.train, images.test))
+    names = tuple(images.names[c] for c in kept)
+    return Stream(
+        name=name,
+        tasks=tuple(
+            Task(_part("training", *train, run, names), _part("test", *test, run, names), tuple(run)) for run in dealt
+        ),
+        names=names,
+        pixels=known.pixels if known else _own_pixels(images.train[0]),
+    )
+
+
+def _tasks(known: Setting | None, classes: int) -> int:
+    """The stream's own number of tasks if it divides the classes kept, else two classes a task, and three in one if they are odd."""
+    if known and classes % known.tasks == 0:
+        return known.tasks
+    return max(1, classes // 2)
+
+
+def _class(names: Sequence[str], given: str | int) -> int:
+    if str(given) in names:
+        return names.index(str(given))
+    if str(given).isdecimal() and int(given) < len(names):
+        return int(given)
+    raise unknown("class", str(given), names)
+
+
+def _sorted(x: np.ndarray, y: np.ndarray) -> tuple[Tensor, Tensor]:
+    """The kept samples, by label: a task is then a slice, not a copy."""
+    order = np.argsort(y, kind="stable")[np.count_nonzero(y < 0) :]
+    return torch.from_numpy(x[order]), torch.from_numpy(y[order].astype(np.int64))
+
+
+def _part(half: str, x: Tensor, y: Tensor, run: range, names: Sequence[str]) -> tuple[Tensor, Tensor]:
+    first, last = torch.searchsorted(y, torch.tensor([run.start, run.stop])).tolist()
+    if first == last:
+        raise BadInput(f"there is no {half} image of {' or '.join(names[c] for c in run)}; keep other classes")
+    return x[first:last], y[first:last]
+
+
+def _own_pixels(x: np.ndarray) -> Pixels:
+    """One's own images: their own mean and standard deviation a channel, and the usual augmentation if in colour."""
+    scaled = [x[:, channel] / 255 for channel in range(x.shape[1])]
+    mean, std = tuple(float(c.mean()) for c in scaled), tuple(max(float(c.std()), 1e-3) for c in scaled)
+    return Pixels(mean, std, **(CIFAR if x.shape[1] == 3 else {}))

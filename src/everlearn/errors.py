@@ -1,0 +1,41 @@
+"""What can go wrong, in words for the person at the keyboard: one sentence that names the value and the way out."""
+
+import difflib
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+
+
+class EverlearnError(Exception):
+    """A run that failed on the way: the command line prints the sentence and exits with 1."""
+
+    exit_code = 1
+
+
+class Stopped(EverlearnError):
+    """A run ended from outside: its checkpoint is still good."""
+
+
+class BadInput(EverlearnError, ValueError):
+    """Something asked for that cannot be: found before any work starts; the command line exits with 2."""
+
+    exit_code = 2
+
+
+def number(name: str, value: object, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
+    """Refuse what is not a number from 0 up (`positive`: above it), small enough for arithmetic in float32 or int64."""
+    if not isinstance(value, Integral if whole else Real):
+        raise BadInput(f"{name} {value!r} must be a {'whole ' if whole else ''}number")
+    if not (0 < value if positive else 0 <= value):
+        raise BadInput(f"{name} {value} must be a number {'greater than 0' if positive else 'from 0 up'}")
+    limit, told = (2**63, "2⁶³") if whole else (1e38, "1e38")
+    if not value < min(below, limit):
+        raise BadInput(f"{name} {value} must be a number below {below if below < limit else told}")
+
+
+def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
+    """The error for a name that is not there, with the nearest right one."""
+    known = list(known)
+    near = difflib.get_close_matches(str(given).lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+    return BadInput(f"unknown {kind} '{given}'; {hint}")

@@ -1,0 +1,333 @@
+"""Studies: grids of experiments that answer a question. Built-in ones are functions; one's own is a small TOML file.
+
+question = "does a larger memory help?"
+seeds = 3                     # 5 unless given
+[[grid]]                      # every combination of the lists; any setting of an experiment
+method = ["er", "rer"]
+memory = [50, 100]
+stream = "digits"
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everlearn.errors import BadInput, unknown
+from everlearn.experiments.experiment import RECIPES, Experiment, settable
+
+Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one a seed
+Overrides = Mapping[str, Any]
+
+FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
+SIX = tuple(itertools.chain(*FAMILIES.items()))
+RULES = tuple(f"{base}+consolidate" for base in FAMILIES)  # beside the relational ones in every table
+# Bounds outside; regularisers, constraints, selections, rehearsal and relations.
+LITERATURE = ("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss", *SIX, "joint")
+
+
+class Study(NamedTuple):
+    name: str
+    question: str
+    rows: Rows
+
+
+def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
+    """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
+    axes = {key: list(v) if isinstance(v, (list, tuple)) else [v] for key, v in axes.items()}
+    axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
+    for key, values in axes.items():
+        if twice := [value for i, value in enumerate(values) if str(value) in map(str, values[:i])]:
+            raise BadInput(f"{key} names {_shown(twice[0])} twice; once is enough")
+    varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
+    told = {"method", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
+    for key in given:
+        if key in told:
+            raise BadInput(f"--set {key}: this study says itself what {key} is; --only chooses among its rows")
+    rows: Rows = {}
+    for combination in itertools.product(*axes.values()):
+        chosen = dict(zip(axes, combination))
+        keeps = RECIPES[chosen["method"]].method.remembers if chosen.get("method") in RECIPES else True
+        parts = [
+            f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
+        ]
+        row = label or ", ".join([str(chosen.get("method")), *parts])
+        fitting = {key: value for key, value in given.items() if key in settable(str(chosen.get("method")))}
+        rows[row] = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
+    return rows
+
+
+def _shown(value: Any) -> str:
+    return f"[{', '.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
+
+
+# The paper's tables. Its published figures (`published.py`) are under the same names and labels.
+def table1(stream: str, seeds: int, given: Overrides) -> Rows:
+    """All methods at three memory sizes. GEM and GSS were too slow for Tiny-ImageNet in the paper."""
+    free = grid(seeds, given, stream=stream, method=("joint", "finetune", "oewc", "si", "lwf"))
+    others = ("agem", "icarl") if stream == "tinyimagenet" else ("gem", "agem", "icarl", "gss")
+    return free | grid(seeds, given, stream=stream, memory=(200, 500, 5120), method=(*others, *SIX, *RULES))
+
+
+def paper(seeds: int, given: Overrides, **axes: Any) -> Rows:
+    return grid(seeds, given, **{"stream": "cifar10"} | axes)
+
+
+def all_methods(seeds: int, given: Overrides, stream: str = "digits") -> Rows:
+    """Every method of the literature beside the relational ones, each with its own defaults."""
+    return grid(seeds, given, stream=stream, method=LITERATURE)
+
+
+def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
+    """Does the relation help on Split-Digits? Baselines, both orders of update, the rule without a net, and the paper's other ways."""
+    rows: Rows = {}
+    for memory in (20, 50, 100):
+        for base, relational in FAMILIES.items():
+            common = dict(
+                stream="digits",
+                memory=memory,
+                epochs=10,
+                network=network,
+                weights=[(1, 0.2, 0.5) if base == "der++" else (1, 1)],
+            )
+            for label, method, more in (
+                (base, base, {}),
+                (relational, relational, {}),
+                (f"{relational} fresh", relational, dict(order="fresh")),
+                *((f"{base}+{way}", f"{base}+{way}", {}) for way in ("consolidate", "split", "vanilla")),
+            ):
+                rows |= grid(seeds, given, f"{label}, M = {memory}", method=method, **common | more)
+    return rows
+
+
+def presets(seeds: int, given: Overrides) -> Rows:
+    """The paper's preset weights or its released code's, Algorithm 1 as printed or the released code's order?"""
+    rows: Rows = {}
+    for method in ("rer", "rer-ace"):
+        for new, memory in ((1, 0.5), (1, 1)):
+            for order in ("printed", "fresh"):
+                chosen = dict(method=method, stream="cifar10", memory=200, weights=[(new, memory)], order=order)
+                rows |= grid(seeds, given, f"{method}, preset {new}, {memory}, {order}", **chosen)
+    return rows
+
+
+OWN = {
+    "er": (1, 1),
+    "der++": (1, 0.2, 0.5),
+}  # weights of the baselines, and on small networks preset ones of what is compared with them
+WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
+
+
+# Methods and the baselines they are compared with. Is it the relation, or the phase? The relation, with another outer batch,
+# without rows told apart, without the step's size; a rule; a small step. And what should the weights be good for?
+PHASE = {m: base for base in OWN for m in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS))}
+OUTER = dict.fromkeys(("der++", "rder", "der+++labelled", "der+++consolidate"), "der++")
+
+
+def beside(
+    methods: Mapping[str, str],
+    stream: str,
+    network: str | None,
+    memories: Sequence[int],
+    epochs: int,
+    weights: Overrides,
+    seeds: int,
+    given: Overrides,
+) -> Rows:
+    """Methods on a stream, at the weights of their baselines."""
+    rows: Rows = {}
+    for memory in memories:
+        for method, base in methods.items():
+            chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, network=network)
+            rows |= grid(seeds, given, f"{method}, M = {memory}", weights=[weights.get(base)], **chosen)
+    return rows
+
+
+# Two classes to learn first, then two that resemble them or two that do not. CIFAR-10's are the paper's.
+SIMILARITY = {
+    "cifar10": (("ship", "truck"), ("airplane", "automobile"), ("cat", "horse"), dict(memory=200, epochs=50)),
+    "digits": (("3", "4"), ("8", "9"), ("0", "6"), dict(memory=20, epochs=10)),
+    "fashion-mnist": (("Pullover", "Sneaker"), ("Coat", "Sandal"), ("Trouser", "Bag"), dict(memory=50, epochs=2)),
+}
+
+
+def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
+    """How does the likeness of tasks affect them? Setup 1: the second task is like the first. Setup 2: it is not."""
+    first, like, unlike, settings = SIMILARITY[stream]
+    rows: Rows = {}
+    for method in ("er", "rer", "er+consolidate"):
+        for number, second in ((1, like), (2, unlike)):
+            label = f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})"
+            chosen = dict(classes=[first + second], tasks=2, weights=[(1, 1)], **settings)
+            rows |= grid(seeds, given, label, method=method, stream=stream, **chosen)
+    return rows
+
+
+Make = Callable[[int, Overrides], Rows]
+CIFAR = "on CIFAR-10"
+QUICK = (  # a name, seeds, what `beside` is given, and words for it
+    ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
+    ("fashion-mnist", 5, ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN), "Fashion-MNIST, three memory sizes"),
+)
+STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, rows, question
+    "table1-cifar10": (5, partial(table1, "cifar10"), f"Table 1: all methods {CIFAR}, memory 200, 500 and 5120"),
+    "table1-tinyimagenet": (5, partial(table1, "tinyimagenet"), "Table 1: all methods on Tiny-ImageNet"),
+    "table2-cifar100": (
+        5,
+        partial(paper, stream="cifar100", memory=(100, 200, 500, 5120), method=(*SIX, *RULES)),
+        "Table 2: three baselines and their relational versions on CIFAR-100",
+    ),
+    "table3-vanilla": (
+        5,
+        partial(paper, memory=(200, 500, 5120), method=("der++", "rder", "der+++vanilla", "der+++consolidate")),
+        f"Table 3: is the bi-level step needed? {CIFAR}",
+    ),
+    "table4-split": (
+        5,
+        partial(paper, memory=(200, 500, 5120), method=("der++", "rder", "der+++split", "der+++consolidate")),
+        f"Table 4: should the outer loss have memory of its own? {CIFAR}",
+    ),
+    "table5-small-memory": (
+        5,
+        partial(paper, memory=(50, 100), method=(*SIX, *RULES)),
+        f"Table 5: small memories {CIFAR}",
+    ),
+    "table6-warmup": (
+        5,
+        partial(paper, memory=(50, 200, 500), method="rder", warmup=(17, 25, 33)),
+        f"Table 6: how long a warm-up? {CIFAR}",
+    ),
+    "table7-interval": (
+        5,
+        partial(paper, memory=(50, 200, 500), method="rder", interval=(1, 5, 10)),
+        f"Table 7: how often should the relation learn? {CIFAR}",
+    ),
+    "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
+    "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
+    "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
+    **{
+        f"phase-{name}": (seeds, partial(beside, PHASE, *settings), f"is it the relation or the phase? {words}")
+        for name, seeds, settings, words in (
+            ("cifar10", 5, ("cifar10", None, (200,), 50, {}), f"Memory 200 {CIFAR}"),
+            ("digits", 10, ("digits", None, (20, 50), 10, OWN), "Split-Digits, memory 20 and 50"),
+            ("digits-cnn", 10, ("digits", "cnn", (20, 50), 10, OWN), "Split-Digits with a CNN"),
+            *QUICK,
+        )
+    },
+    **{
+        f"outer-{name}": (
+            seeds,
+            partial(beside, OUTER, *settings),
+            f"should the outer loss be on labels alone? {words}",
+        )
+        for name, seeds, settings, words in (
+            ("cifar10", 5, ("cifar10", None, (200, 500), 50, {}), f"Memory 200 and 500 {CIFAR}"),
+            ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
+            *QUICK,
+        )
+    },
+    "relation-digits": (10, relation, "relational methods on Split-Digits, MLP, memory 20, 50 and 100"),
+    "relation-digits-cnn": (10, partial(relation, network="cnn"), "the same with a CNN"),
+    **{
+        f"similarity-{stream}": (
+            10,
+            partial(similarity, stream),
+            f"does it matter whether tasks are alike? Two tasks of {stream}",
+        )
+        for stream in ("digits", "fashion-mnist")
+    },
+}
+
+
+def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: Overrides = {}) -> Study:
+    """A built-in study or a TOML file's; `only` rows whose label has one of these, `given` settings for every run that has them."""
+    if name.endswith(".toml"):
+        found = read(Path(name), seeds, given)
+    elif name in STUDIES:
+        usual, make, question = STUDIES[name]
+        found = Study(name, question, make(usual if seeds is None else seeds, given))
+    elif Path(name).is_file():
+        raise BadInput(f"{name} is a file that does not end in .toml, as a study of one's own does")
+    else:
+        raise unknown("study", name, STUDIES)
+    if only:
+        chosen: set[str] = set()
+        for words in only:
+            if not words.strip():
+                raise BadInput(f"--only needs a part of a row's label; the rows: {'; '.join(found.rows)}")
+            # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
+            wanted = re.compile(rf"(?<!\w){re.escape(words).replace(re.escape('*'), '.*')}(?![\w+-])")
+            if not (having := set(filter(wanted.search, found.rows))):
+                raise BadInput(f"no row of {name} has '{words}' in its label; the rows: {'; '.join(found.rows)}")
+            chosen |= having
+        found = found._replace(rows={label: row for label, row in found.rows.items() if label in chosen})
+    known = set().union(*(settable(row[0].method) for row in found.rows.values()))
+    for key in given:
+        if key not in known:
+            raise unknown(f"setting of the methods in {name}", key, sorted(known))
+    return found
+
+
+def bases(study: Study, against: str) -> dict[str, str]:
+    """The row each row is to be compared with: a method's whose label is else the same, or the one with this very label."""
+    found = {}
+    for label in study.rows:
+        alike = ", ".join([against, *label.split(", ")[1:]])
+        if base := next((row for row in (alike, against) if row in study.rows and row != label), None):
+            found[label] = base
+    if not found:
+        raise BadInput(f"no row of {study.name} can be set against '{against}'; the rows: {'; '.join(study.rows)}")
+    return found
+
+
+def read(path: Path, seeds: int | None, given: Overrides) -> Study:
+    """A study of one's own."""
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise BadInput(f"cannot read the study {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} is not TOML: {error}") from None
+    for key in document:
+        if key not in (known := ("question", "seeds", "grid")):
+            raise unknown(f"key in {path}", key, known)
+    grids = document.get("grid")
+    if not isinstance(grids, list) or not all(isinstance(axes, dict) and axes.get("method") for axes in grids or [0]):
+        raise BadInput(f"{path} has no [[grid]] with a method; see everlearn study --help")
+    seeds = document.get("seeds", 5) if seeds is None else seeds
+    if type(seeds) is not int or seeds < 1:
+        raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
+    rows: Rows = {}
+    for axes in grids:
+        new = grid(seeds, given, **{key: _axis(path, key, value) for key, value in axes.items()})
+        for label in new:
+            if label in rows:
+                raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
+        rows |= new
+    return Study(str(path), str(document.get("question", path.stem)), rows)
+
+
+def _axis(path: Path, key: str, value: Any) -> Any:
+    """A key of a grid: a value, or a list of them to be crossed."""
+    if key in ("seed", "seeds", "given", "label"):
+        raise BadInput(f"{path}: {key} has no place in a grid; seeds = K, above all grids, runs seeds 0 to K − 1")
+    plain = lambda v: isinstance(v, (str, int, float))
+    row = lambda v: isinstance(v, list) and len(v) > 0 and all(map(plain, v))
+    if key in ("weights", "classes"):  # one of them is a list already
+        if row(value):
+            return [value]
+        if isinstance(value, list) and value and all(map(row, value)):
+            return value
+        raise BadInput(
+            f"{path}: {key} = {value!r} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
+        )
+    if key in ("method", "stream") and not all(isinstance(v, str) for v in (value if row(value) else [value])):
+        raise BadInput(f"{path}: {key} = {value!r} must be a name or a list of names")
+    if not (plain(value) or row(value)):
+        raise BadInput(f"{path}: {key} = {value!r} must be a value or a list of values")
+    return value

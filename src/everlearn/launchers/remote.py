@@ -1,0 +1,81 @@
+"""What places that run elsewhere have in common: a run is claimed here, performed there, and its files are brought back."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from everlearn.errors import Stopped
+from everlearn.experiments.experiment import Experiment
+from everlearn.launchers import PATIENCE, Job, attempted
+from everlearn.experiments.store import Busy, Done, Store
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None
+
+Files = dict[str, bytes]
+
+
+def perform_there(job: Job, experiment: Experiment, folder: Path | None = None) -> Files | Exception:
+    """On the other machine: the run's files, or what went wrong with it. Where the `folder` outlives a lost run, the next
+    attempt goes on from its checkpoint."""
+    from everlearn.experiments.runs import choose
+
+    with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
+        own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
+        while isinstance(error := attempted(own, experiment), Busy):  # given up for lost, and yet alive
+            time.sleep(PATIENCE)
+        return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
+
+
+@dataclass
+class Claims:
+    """The runs this process has sent out. While it lives nobody else does them; if it dies they are free again."""
+
+    job: Job
+
+    def __post_init__(self):
+        if resource:  # each holds two files open
+            _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self._open: dict[Experiment, contextlib.ExitStack] = {}
+
+    def take(self, experiment: Experiment) -> Busy | Done | None:
+        """Claim a run; None, or why not."""
+        stack = contextlib.ExitStack()
+        try:
+            stack.recording = stack.enter_context(self.job.store.recording(experiment, fresh=self.job.fresh))
+        except (Busy, Done) as error:
+            return error
+        self._open[experiment] = stack
+
+    def settle(self, experiment: Experiment, outcome: Files | Exception) -> Exception | None:
+        """Its files are put in place, or what went wrong is handed on and the run is free again."""
+        stack = self._open.pop(experiment)
+        try:
+            with stack:
+                if isinstance(outcome, Exception):
+                    raise outcome
+                for name, content in outcome.items():
+                    Path(stack.recording.folder, name).write_bytes(content)
+        except Exception as error:
+            return error
+
+    def drop(self) -> None:
+        for experiment in list(self._open):
+            self.settle(experiment, Stopped("stopped"))
+
+
+@contextlib.contextmanager
+def claims(job: Job) -> Iterator[Claims]:
+    held = Claims(job)
+    try:
+        yield held
+    finally:
+        held.drop()

@@ -1,0 +1,37 @@
+"""One file a method; `METHODS` names them all."""
+
+import inspect
+
+from everlearn.methods.agem import AGEM
+from everlearn.methods.base import Method
+from everlearn.methods.der import DER
+from everlearn.methods.derpp import DERpp
+from everlearn.methods.er import ER
+from everlearn.methods.er_ace import ERACE
+from everlearn.methods.finetune import FineTune
+from everlearn.methods.gem import GEM
+from everlearn.methods.gss import GSS
+from everlearn.methods.icarl import ICaRL
+from everlearn.methods.joint import Joint
+from everlearn.methods.lwf import LwF
+from everlearn.methods.oewc import OEWC
+from everlearn.methods.si import SI
+
+METHODS: dict[str, type[Method]] = {
+    "finetune": FineTune,
+    "joint": Joint,
+    "oewc": OEWC,
+    "si": SI,
+    "lwf": LwF,
+    "gem": GEM,
+    "agem": AGEM,
+    "icarl": ICaRL,
+    "gss": GSS,
+    "er": ER,
+    "er-ace": ERACE,
+    "der": DER,
+    "der++": DERpp,
+}
+# The help of a method without words of its own is its file's, the equation, and not its parent's.
+for _method in METHODS.values():
+    _method.__doc__ = _method.__doc__ or inspect.getdoc(inspect.getmodule(_method))

@@ -1,0 +1,36 @@
+"""A-GEM (Chaudhry et al., 2019): fine-tuning, its gradient g projected so that the memory's loss does not rise.
+
+With r the gradient of the loss on a batch of the past tasks' memory: g̃ = g where g·r ≥ 0, else g − (g·r / r·r) r.
+
+Departs: the batch r is computed on has the size of a new batch. Each past task has an equal share of the whole memory,
+which shrinks as tasks are added, where the paper fixes it from the number of tasks to come.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from everlearn.methods.episodic import Episodic
+from everlearn.core.terms import cross_entropy, seen_by
+
+
+class AGEM(Episodic):
+    references = 1
+
+    def begin_task(self, learner, task) -> None:
+        super().begin_task(learner, task)
+        self.constrained = learner.tasks > 0
+
+    def direction(self, gradient: Tensor, step) -> Tensor:
+        if not self.constrained:
+            return gradient
+        theta = step.net.theta
+        (past,) = seen_by(step.net.at(theta), *step.references)
+        return project(gradient, step.net.gradient(cross_entropy(past).loss.mean()))
+
+
+def project(gradient: Tensor, reference: Tensor) -> Tensor:
+    """The nearest direction to `gradient` that does not oppose `reference`."""
+    along = gradient @ reference
+    return gradient - torch.where(along < 0, along / (reference @ reference), 0) * reference

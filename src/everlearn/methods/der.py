@@ -1,0 +1,19 @@
+"""Dark Experience Replay (Buzzega et al., 2020): L = CE(new) + γ KD(memory).
+
+KD is the mean over the classes of the squared difference between today's logits and those stored with the sample.
+
+Departs: nothing known.
+"""
+
+from __future__ import annotations
+
+from everlearn.methods.er import ER
+from everlearn.core.terms import Batch, Term, distance
+
+
+class DER(ER):
+    names = ("new", "dark")
+    records = True
+
+    def rehearse(self, dark: Batch) -> list[Term]:
+        return [distance(dark)]

@@ -1,0 +1,33 @@
+"""A memory that belongs to the past tasks in equal parts, written between tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from everlearn.methods.base import Method
+
+
+class Episodic(Method):
+    """With t tasks learned each has M/t rows, a random sample of it: the whole memory is in use from the first task on."""
+
+    remembers, slot_rule = True, None
+
+    def begin_task(self, learner, task) -> None:
+        if learner.tasks == 0:
+            self.sizes = torch.zeros(0, dtype=torch.long)  # rows of each past task
+
+    def episodes(self, learner) -> list[tuple[Tensor, Tensor]]:
+        """Images and labels of each past task, as stored."""
+        return list(zip(*(rows.split(self.sizes.tolist()) for rows in learner.memory.held())))
+
+    def end_task(self, learner, task) -> None:
+        tasks = learner.tasks + 1
+        chosen = np.random.default_rng([learner.seed, tasks]).permutation(len(task.train[0]))
+        chosen = torch.from_numpy(chosen[: learner.capacity])
+        newest = tuple(rows[chosen.to(rows.device)].to(learner.device) for rows in task.train)
+        shares = [learner.capacity // tasks + (n < learner.capacity % tasks) for n in range(tasks)]
+        kept = [(x[:share], y[:share]) for (x, y), share in zip([*self.episodes(learner), newest], shares)]
+        self.sizes = torch.tensor([len(x) for x, _ in kept])
+        learner.memory.fill(*(torch.cat(part) for part in zip(*kept)))

@@ -1,0 +1,66 @@
+"""GSS, greedy (Aljundi et al., 2019, Algorithm 2): ER with a memory chosen for the diversity of its gradients.
+
+A new sample's score is c = 1 + the largest cosine between its gradient and those of some remembered samples. While
+there is room it is kept. Later it is considered if c < 1: it meets row i with probability Cᵢ / Σ C, C the scores of those
+in the memory, and takes its place with probability Cᵢ / (Cᵢ + c).
+
+Departs: a batch is scored against one draw of the memory, as many samples as the batch, and its samples meet rows
+by the scores before the batch. Gradients are taken after the step, in evaluation mode, where a batch of one has no
+BatchNorm statistics of its own. With an empty memory the cosine is 0.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from everlearn.core import ranks
+from everlearn.methods.er import ER
+from everlearn.core.plan import chances
+from everlearn.core.terms import Batch, Terms, cross_entropy
+
+
+class GSS(ER):
+    references = 1
+    slot_rule = staticmethod(chances)
+
+    def begin_task(self, learner, task) -> None:
+        if learner.tasks == 0:
+            rows = learner.capacity + 1  # the last is a spare one
+            self.scores = torch.zeros(rows, dtype=torch.float64, device=learner.device)
+
+    def remember(self, step, terms: Terms) -> None:
+        (drawn,) = step.references
+        old = ranks.all_gather(gradients(step.net, drawn))
+        score = ranks.all_gather(similarity(gradients(step.net, step.new), old)).double() + 1
+        row = places(self.scores, score, *step.slots.unbind(1))
+        step.memory.write(row, step.x, step.y, terms.new.z.detach())
+        self.scores[row] = score
+
+
+def gradients(net, batch: Batch) -> Tensor:
+    """∇ℓ of each sample, [B, P]; 0 for a row of an empty memory."""
+    loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
+    with net.evaluating():
+        return net.per_sample(loss, batch.x, batch.y)
+
+
+def similarity(new: Tensor, old: Tensor) -> Tensor:
+    """The largest cosine of each new gradient with the old ones, [B]; an old gradient of 0 is nobody's neighbour."""
+    # Well-learned samples have very small gradients.
+    unit = lambda g: F.normalize(g, dim=1, eps=torch.finfo(g.dtype).tiny)
+    cosines = unit(new) @ unit(old).T
+    there = old.any(dim=1)
+    return torch.where(there.any(), cosines.masked_fill(~there, -1).amax(dim=1), 0)
+
+
+def places(scores: Tensor, score: Tensor, free: Tensor, meets: Tensor, lot: Tensor) -> Tensor:
+    """The row each new sample takes, [B]: `free` while there is room, else the one it meets and beats, else the spare."""
+    spare = len(scores) - 1
+    bounds = scores[:spare].cumsum(0)
+    met = torch.searchsorted(bounds, meets * bounds[-1], right=True).clamp(max=spare - 1)
+    beaten = (score < 1) & (lot * (scores[met] + score) < scores[met])
+    row = torch.where(free < spare, free.long(), torch.where(beaten, met, spare))
+    later = (row[:, None] == row[None, :]).triu(1).any(dim=1)  # two for one row: the last arrival has it
+    return row.masked_fill(later, spare)

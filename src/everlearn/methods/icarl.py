@@ -1,0 +1,96 @@
+"""iCaRL (Rebuffi et al., 2017): the network learns features, the nearest mean of the remembered samples classifies.
+
+Trains on the new samples and the memory together; the loss of a sample is the mean over the classes met of the binary
+cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it was before this task,
+and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each class, by herding, those of
+earlier classes being the first they had; a class that comes back is herded anew, from new and remembered samples. Prediction: the class whose mean feature is nearest, every feature and mean
+scaled to length 1.
+
+Departs: the mean over the classes, not their sum. Herding and means do not look at mirrored images.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from everlearn.errors import BadInput
+from everlearn.methods.teacher import Taught
+from everlearn.core.terms import Batch, Term
+
+
+class ICaRL(Taught):
+    """A feature is what the network's last linear layer reads."""
+
+    remembers, slot_rule = True, None
+    means: Tensor | None = None  # [C, d]; NaN for a class not met
+
+    def training_set(self, learner, task) -> tuple[Tensor, Tensor]:
+        return tuple(torch.cat([new.to(learner.device), old]) for new, old in zip(task.train, learner.memory.held()))
+
+    def begin_task(self, learner, task) -> None:
+        super().begin_task(learner, task)
+        if learner.tasks == 0:
+            learner.features(task.train[0][:1])  # a network that has none is refused now
+            if learner.capacity < learner.classes:
+                raise BadInput(
+                    f"iCaRL keeps samples of every class; a memory of {learner.capacity} is too small for {learner.classes}"
+                )
+        self.seen = torch.tensor(sorted(learner.seen | set(task.classes)), device=learner.device)
+
+    def learn(self, new: Batch) -> list[Term]:
+        target = F.one_hot(new.y, new.z.shape[1]).to(new.z.dtype)
+        if self.teacher is not None:
+            target[:, self.old] = self.taught(new.x, new.z.dtype).sigmoid()
+        return [Term(bce(new.z[:, self.seen], target[:, self.seen]), new)]
+
+    def end_task(self, learner, task) -> None:
+        super().end_task(learner, task)
+        share = learner.capacity // len(self.seen)
+        images, labels = (rows.to(learner.device) for rows in task.train)
+        old_x, old_y = learner.memory.held()
+        chosen = []
+        for c in self.seen.tolist():
+            if c in task.classes:
+                x = torch.cat([images[labels == c], old_x[old_y == c]])
+                x = x[herd(F.normalize(learner.features(x), dim=1), share)]
+            else:
+                x = old_x[old_y == c][:share]
+            chosen.append((x, torch.full((len(x),), c, device=learner.device)))
+        learner.memory.fill(*(torch.cat(part) for part in zip(*chosen)))
+        self.means = class_means(
+            F.normalize(learner.features(learner.memory.held()[0]), dim=1), learner.memory.held()[1], learner.classes
+        )
+
+    def predict(self, learner, x: Tensor) -> Tensor:
+        if self.means is None:
+            return learner.logits(x)
+        distances = torch.cdist(F.normalize(learner.features(x), dim=1), self.means)
+        return -distances.nan_to_num(nan=torch.inf)
+
+
+def bce(z: Tensor, target: Tensor) -> Tensor:
+    """The mean over the classes of the binary cross-entropy, [B]."""
+    return F.binary_cross_entropy_with_logits(z, target, reduction="none").mean(dim=1)
+
+
+def herd(features: Tensor, count: int) -> Tensor:
+    """The samples, in order, whose running mean stays nearest to the mean of all (Algorithm 4); `features` [N, d]."""
+    mean, total, left = (
+        features.mean(dim=0),
+        features.new_zeros(features.shape[1]),
+        torch.ones(len(features), dtype=torch.bool),
+    )
+    chosen = []
+    for k in range(1, min(count, len(features)) + 1):
+        apart = (mean - (total + features) / k).square().sum(dim=1)
+        best = apart.masked_fill(~left.to(apart.device), torch.inf).argmin()
+        chosen.append(best)
+        total, left[best] = total + features[best], False
+    return torch.stack(chosen) if chosen else torch.zeros(0, dtype=torch.long, device=features.device)
+
+
+def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The mean feature of each class, scaled to length 1; NaN where there is none."""
+    return torch.stack([F.normalize(features[labels == c].mean(dim=0), dim=0) for c in range(classes)])

@@ -1,0 +1,34 @@
+"""Learning without Forgetting (Li and Hoiem, 2016): L = CE(new) + α KD(new), old classes only, no memory.
+
+KD is the cross-entropy between softmax(z*/T) and softmax(z/T) over the classes of earlier tasks, z* the logits of the network as it
+was before this task, on the same augmented and normalised images.
+
+Departs: the new head is not trained alone first.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from everlearn.errors import number
+from everlearn.methods.teacher import Taught
+from everlearn.core.terms import Batch, Term, Weighting, cross_entropy
+
+
+class LwF(Taught):
+    names = ("new", "old heads")
+
+    def __init__(self, weighting: Weighting | None = None, temperature: float = 2.0):
+        super().__init__(weighting)
+        number("temperature", temperature, positive=True)
+        self.temperature = temperature
+
+    def learn(self, new: Batch) -> list[Term]:
+        return [cross_entropy(new), Term(self.distil(new), new)]
+
+    def distil(self, new: Batch) -> Tensor:
+        if self.teacher is None:
+            return torch.zeros_like(new.z[:, 0])
+        target = (self.taught(new.x, new.z.dtype) / self.temperature).softmax(dim=1)
+        return -(target * (new.z[:, self.old] / self.temperature).log_softmax(dim=1)).sum(dim=1)

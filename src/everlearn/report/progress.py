@@ -1,0 +1,100 @@
+"""The live display: which run, which task and epoch, how far, how long still."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Column
+
+from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.report import console
+
+LOG_EVERY = 30  # seconds
+
+
+class Display:
+    """A bar over all epochs of all runs, on stderr; says nothing when quiet."""
+
+    def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
+        self.console = console(stderr=True, quiet=quiet)
+        wraps = Column()  # where the line is too long, the text gives way and not the numbers
+        columns = (
+            TextColumn("{task.description}", table_column=wraps, markup=False),
+            BarColumn(20),
+            MofNCompleteColumn(),
+            TextColumn("epochs"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=False),
+        )
+        self._progress = Progress(
+            *columns, console=self.console, disable=quiet or not self.console.is_interactive, transient=True
+        )
+        self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
+        self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
+        self._done = dict.fromkeys(experiments, 0)  # epochs
+        self._said = time.monotonic()
+
+    def __enter__(self) -> Display:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self._progress.stop()
+
+    def report(self, experiment: Experiment, record: dict) -> None:
+        """A run's record as it comes. A run that is over counts in full, however many tasks it turned out to have."""
+        whole = self._epochs[experiment]
+        if record["event"] == "epoch":
+            self._done[experiment] = min(self._done[experiment] + 1, whole)
+            text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
+            self._progress.update(self._bar, description=text)
+            # To a log file a line now and then.
+            if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:
+                self._said = time.monotonic()
+                self.say(f"{text} ({sum(self._done.values())} of {sum(self._epochs.values())} epochs in all)")
+        elif record["event"] == "waiting":
+            self.say(f"another process is at {experiment.name}; waiting for it")
+        elif record["event"] == "resumed":
+            self._done[experiment] = record["task"] * experiment.epochs + record["epoch"]
+            done = f"{record['epoch']} of its {experiment.epochs} epochs"
+            self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
+        elif record["event"] == "run":
+            self._done[experiment] = whole
+        self._progress.update(self._bar, completed=sum(self._done.values()))
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, soft_wrap=True)
+
+    @staticmethod
+    def _tasks(experiment: Experiment) -> int:
+        # Five is a guess where only the data know.
+        return 1 if RECIPES[experiment.method].method.merges else experiment.tasks or 5
+
+
+@contextlib.contextmanager
+def download_bar(name: str, quiet: bool = False) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar over the bytes of a download."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    log = console(stderr=True, quiet=quiet)
+    with Progress(*columns, console=log, disable=quiet or not log.is_interactive, transient=True) as progress:
+        bar = progress.add_task(name, total=None)
+        yield lambda done, total: progress.update(bar, completed=done, total=total)

@@ -1,0 +1,310 @@
+"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate;
+Balanced, with another outer batch, and Labelled, with another outer loss; and Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
+
+All of them use preset weights in the first task and in a warm-up of each later one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from everlearn.core import ranks
+from everlearn.errors import BadInput, number, unknown
+from everlearn.core.theta import MainNet
+from everlearn.core.plan import reservoir
+from everlearn.weightings import diagnostics
+from everlearn.weightings.adam import Adam
+from everlearn.weightings.bilevel import HYPERGRADIENTS, slope
+from everlearn.weightings.net import RelationReplayNet
+from everlearn.core.seeding import seeded
+from everlearn.core.state import joined, part
+from everlearn.core.terms import Batch, Terms, Weighting, cross_entropy, preset, seen_by, weighed
+
+ORDERS = ("printed", "fresh")
+
+
+@dataclass(eq=False)
+class Phased(Weighting):
+    """Preset weights in a first phase of each task, something else after it.
+
+    `warmup` is the length of that phase in epochs (default: half of them); `relation_from_task`, counted from 1, the
+    first task to have a second phase at all: before it there is no old task to relate to.
+    """
+
+    weights: Sequence[float] = ()
+    warmup: int | None = None
+    relation_from_task: int = 2
+    derived = ("preset", "rehearsal")
+
+    def __post_init__(self):
+        if self.warmup is not None:
+            number("warmup", self.warmup, whole=True)
+        number("relation_from_task", self.relation_from_task, whole=True, positive=True)
+
+    def check(self, method) -> None:
+        preset(self.weights, method)
+        if not method.draws:
+            raise BadInput(
+                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} rehearses none"
+            )
+
+    def begin(self, method, net, seed: int) -> None:
+        self.preset = preset(self.weights, method).to(net.theta)
+
+    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        """The phase: `preset` before the first task with two phases, then `warm-up` and `relation`."""
+        warmup = epochs // 2 if self.warmup is None else self.warmup
+        self.phase = "preset" if task + 1 < self.relation_from_task else "warm-up" if epoch < warmup else "relation"
+
+
+class Consolidate(Phased):
+    """First learn the new task, then only rehearse: past the warm-up the new samples' weight is 0, the memory's as preset."""
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        self.rehearsal: Tensor | None = None
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        if self.rehearsal is None:
+            remembered = [batch is not terms.new for batch in terms.batches]
+            self.rehearsal = self.preset * torch.tensor(remembered, device=self.preset.device)
+        return weighed(terms.losses, self.rehearsal if self.phase == "relation" else self.preset)
+
+
+class Annealed(Phased):
+    """The step made small: past the warm-up every weight is a tenth of its preset."""
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        return weighed(terms.losses, self.preset / 10 if self.phase == "relation" else self.preset)
+
+
+@dataclass(eq=False)
+class Relational(Phased):
+    """Weights by a Relation Replay Net, which lives through the whole stream; how it learns is the subclass's affair."""
+
+    hidden: int = 16
+    rrn_lr: float = 1e-3
+    rrn_weight_decay: float = 1e-4
+
+    def __post_init__(self):
+        super().__post_init__()
+        number("hidden", self.hidden, whole=True, positive=True)
+        number("rrn_lr", self.rrn_lr, positive=True)
+        number("rrn_weight_decay", self.rrn_weight_decay)
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        with seeded(seed):
+            self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
+        self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
+        self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
+
+    def weigh(self, terms: Terms) -> Tensor:
+        """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
+        self.rrn.at(self.phi)
+        return self.rrn.module(terms.losses.detach(), terms.norms)
+
+    def used(self, weights: Tensor) -> Tensor:
+        """What the Main Net is given of w(φ), [B, k]."""
+        return weights
+
+    def improve(self, weights: Tensor, by_weight: Tensor) -> None:
+        """φ ← Adam, given ∂outer/∂w (Eq. 7)."""
+        (derivative,) = ranks.all_reduce(*torch.autograd.grad(weights, self.phi, by_weight))
+        with torch.no_grad():
+            self.phi.sub_(self.adam.direction(self.phi, derivative), alpha=self.adam.lr)
+
+    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+        return {"phase": self.phase, **diagnostics.epoch(names, tape)}
+
+    def review(self, learner, old, new) -> dict:
+        asleep = learner.tasks < self.relation_from_task  # tasks learned, this one included
+        weigh = None if asleep else lambda terms: self.used(self.weigh(terms))
+        return diagnostics.task(weigh, learner, old, new)
+
+    def state(self) -> dict[str, Tensor]:
+        return joined({"rrn": self.rrn.state(), "adam": self.adam.state()})
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.rrn.unbind().load_state_dict(part(state, "rrn"))
+        self.adam.restore(part(state, "adam"))
+
+
+@dataclass(eq=False)
+class Relation(Relational):
+    """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Alg. 1).
+
+    `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted
+    within the epoch. `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ;
+    past the warm-up the real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ
+    learns first, on the current new batch and memory draws of its own, then the step is taken with the new φ.
+
+    Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
+    """
+
+    interval: int | None = None
+    order: str = "printed"
+    hypergradient: str = "forward"
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.interval is not None:
+            number("interval", self.interval, whole=True, positive=True)
+        for name, known in {"order": ORDERS, "hypergradient": HYPERGRADIENTS}.items():
+            if getattr(self, name) not in known:
+                raise unknown(name, getattr(self, name), known)
+
+    def begin(self, method, net, seed: int) -> None:
+        super().begin(method, net, seed)
+        self.tried = False
+        if ranks.distributed() and self.hypergradient != "forward":
+            raise BadInput(
+                f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
+            )
+
+    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
+        super().begin_epoch(task, epoch, epochs)
+        self.every = max(1, epochs // 10) if self.interval is None else self.interval
+
+    def due(self, number: int) -> bool:
+        """Is it the RRN's turn to learn, at this step of the epoch?"""
+        return self.phase != "preset" and number % self.every == 0
+
+    def variant(self, number: int) -> object:
+        return self.due(number)
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("all",) * draws * (2 if self.order == "printed" else 3)
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
+        due, in_use = self.due(step.number), self.phase == "relation"
+        if due and self.order == "fresh":
+            self._learn_first(method, step)
+        self.in_hand = None  # what `after` learns from
+        if not in_use and not (due and self.order == "printed"):
+            return weighed(terms.losses, self.preset)
+        weights = self.weigh(terms)
+        used = self.used(weights.detach()) if in_use else self.preset
+        if due and self.order == "printed":
+            as_learned = in_use and type(self).used is Relational.used  # then the real step is the virtual one
+            self.in_hand = weights, None if as_learned else self._aside(method, step, terms, weights)
+        if in_use:
+            step.tape.keep(weights=used, weight_labels=terms.labels)
+        return weighed(terms.losses, used)
+
+    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
+        if not self.tried:
+            self._try(method, step)
+        if self.in_hand:
+            (weights, aside), self.in_hand = self.in_hand, None
+            stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
+            self._learn(method, step, terms, weights, step.replay, step.extra, stepped)
+
+    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
+        """What the weights are to be good for."""
+        return method.outer(net, replay)
+
+    def _try(self, method, step) -> None:
+        """A network that forward mode cannot do is refused in the first step, and not when the first task is learned."""
+        x = step.new.x
+        losses = lambda theta: method.terms(step.net.at(theta, virtual=True), step.new, step.replay).losses
+        if self.hypergradient == "forward":
+            with torch.random.fork_rng(
+                [x.device] if x.is_cuda else []
+            ):  # dropout's next mask is the one it would have been
+                slope(losses, step.net.theta, torch.zeros_like(step.net.theta))
+        self.tried = True
+
+    def _learn_first(self, method, step) -> None:
+        """`fresh`: a virtual step from the current new batch and memory draws of its own."""
+        inner, outer = step.extra[: method.draws], step.extra[method.draws :]
+        theta = step.net.theta
+        terms = method.terms(step.net.at(theta, virtual=True), step.new, inner)
+        weights = self.weigh(terms)
+        stepped = torch.sub(theta.detach(), self._aside(method, step, terms, weights), alpha=step.sgd.lr)
+        self._learn(method, step, terms, weights, inner, outer, stepped)
+
+    def _aside(self, method, step, terms: Terms, weights: Tensor) -> Tensor:
+        """The direction a step with w(φ) would take, while the real step takes another."""
+        gradient = step.net.gradient(weighed(terms.losses, weights.detach()), retain_graph=True)
+        return step.sgd.direction(step.net.theta, method.direction(gradient, step), virtual=True)
+
+    def _learn(self, method, step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:
+        """One RRN update from the step θ → `stepped` taken with `weights`."""
+        net = step.net
+        losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
+        buffer = lambda theta: self.outer(method, net.at(theta, virtual=True), outer)
+        G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
+        self.improve(weights, G * (-step.sgd.lr / len(G)))
+        step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
+
+
+class Split(Relation):
+    """Relation with the memory split: a fifth of its rows for the outer loss, the others for the step."""
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("inner",) * draws * (1 if self.order == "printed" else 2) + ("outer",) * draws
+
+
+class Balanced(Relation):
+    """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
+
+    def check(self, method) -> None:
+        super().check(method)
+        if method.slot_rule is not reservoir:
+            raise BadInput(
+                f"Balanced foresees what a reservoir holds, and {type(method).__name__} fills its memory otherwise"
+            )
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return super().pools(draws)[:-draws] + ("balanced",) * draws
+
+
+class Labelled(Relation):
+    """Relation whose outer loss is the cross-entropy on the memory's labels, whatever else the method rehearses: to know the
+    classes is what the weights are for, and to be as the network was is a means to it."""
+
+    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
+        return sum(cross_entropy(batch).loss.mean() for batch in seen_by(net, *replay))
+
+
+class Averaged(Relation):
+    """Relation without the relation: every row of a step has the mean weights of its rows. What is left is the phase."""
+
+    def used(self, weights: Tensor) -> Tensor:
+        (mean,) = ranks.all_reduce(weights.mean(dim=0, keepdim=True))
+        return mean.expand_as(weights)
+
+
+class Normalised(Relation):
+    """Relation without the step's size: each row's weights are scaled to the sum of the preset ones. New against old is left."""
+
+    def used(self, weights: Tensor) -> Tensor:
+        return weights * (self.preset.sum() / weights.sum(dim=1, keepdim=True))
+
+
+class EndToEnd(Relational):
+    """The paper's Vanilla: RRN and Main Net by one backward of L^tr + L^bf, no bi-level step.
+
+    φ meets L^tr alone, whose derivative by a weight is that row's loss: it can only learn to make weights small.
+
+    Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
+    """
+
+    def pools(self, draws: int) -> tuple[str, ...]:
+        return ("all",) * draws * 2
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        if self.phase == "preset":
+            return weighed(terms.losses, self.preset)
+        weights, in_use = self.weigh(terms), self.phase == "relation"
+        self.improve(weights, terms.losses.detach() / len(weights))
+        names = ("weights", "weight_labels") if in_use else ("proposed", "labels")
+        step.tape.keep(**dict(zip(names, (weights, terms.labels))), norms=terms.norms)
+        outer = method.outer(step.net.at(step.net.theta), step.extra)
+        return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

@@ -1,3 +1,0 @@
-from recollect.cli import main
-
-main()

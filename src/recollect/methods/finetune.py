@@ -1,7 +1,0 @@
-"""Fine-tuning, the lower bound: SGD on each task in turn, nothing kept."""
-
-from recollect.methods.base import Method
-
-
-class FineTune(Method):
-    """L = CE(new)."""
