@@ -25,7 +25,8 @@ from everlearn.core.theta import MainNet
 from everlearn.core.memory import Memory
 from everlearn.networks import build
 from everlearn.weightings import Relation
-from everlearn.core.terms import Batch, Fixed
+from everlearn.core.terms import Batch
+from everlearn.weightings import Fixed
 
 B, CLASSES, INTERVAL = 8, 10, 5
 BASES = {"ER": ER, "DER++": DERpp}

@@ -28,16 +28,16 @@ TAKEN = {  # from RDER
 WEIGHTS = Path(__file__).parents[1] / "results" / "phase-cifar10-cnn-weights.json"
 
 
-def schedule(found: list[dict], taken: tuple[str, ...]) -> dict:
+def schedule(found: list[dict], taken: tuple[str, ...]) -> list:
     """Two epochs a task: the preset weights, then, but for the first task, the mixed ones."""
     preset = list(OWN[BASE])
     past = [preset, *([(RULE | {name: of[name] for name in taken})[name] for name in NAMES] for of in found)]
-    return {(task, epoch): row for task, last in enumerate(past) for epoch, row in enumerate((preset, last))}
+    return [[preset, last] for last in past]
 
 
 def main(data: str) -> None:
     ((er,),) = study("phase-cifar10-cnn", 1, ["er"]).rows.values()
-    same = dict(stream=er.stream, memory=er.memory, epochs=er.epochs, network=er.network, data=data)
+    same = dict(stream="cifar10", memory=er.memory, epochs=er.training.epochs, network="cnn", data=data)
     found = {of["seed"]: of["weights"] for of in json.loads(WEIGHTS.read_text())["rder"]}
     settings = [same | {"seed": seed} for seed in found]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:

@@ -17,39 +17,38 @@ from everlearn.experiments import provenance
 from everlearn.experiments.studies import FAMILIES, OWN, study
 from everlearn.core.terms import weighed
 
-METHODS = {"er": ER, "der++": DERpp}
-
 
 class Replayed(Weighting):
-    """Weights by task and epoch: `schedule[task, epoch]` has one a term."""
+    """Weights by task and epoch: `schedule[task][epoch]` has one per term."""
 
-    def __init__(self, schedule: dict):
+    def __init__(self, schedule: list):
         self.schedule = schedule
 
     def begin(self, method, net, seed):
         self.row = torch.zeros(len(method.names)).to(net.theta)
 
     def begin_epoch(self, task, epoch, epochs):
-        self.row.copy_(torch.tensor(self.schedule[task, epoch]))
+        self.row.copy_(torch.tensor(self.schedule[task][epoch]))
 
     def loss(self, method, step, terms):
         return weighed(terms.losses, self.row)
 
 
-def watched(base: str, settings: dict) -> tuple[dict, dict]:
-    """A relational run and the mean weights of its epochs."""
-    schedule = {}
+def watched(base: str, settings: dict) -> tuple[dict, list]:
+    """A relational run and the mean weights of its epochs, task by task."""
+    schedule: list = []
 
     def report(line: dict) -> None:
         if line["event"] == "epoch":
             means = [of["mean"] for of in line["weights"].values()] if "weights" in line else OWN[base]
-            schedule[line["task"], line["epoch"]] = means
+            schedule.extend([[]] if line["epoch"] == 0 else [])
+            schedule[-1].append(list(means))
 
     return run(FAMILIES[base], report=report, weights=OWN[base], **settings), schedule
 
 
-def replayed(base: str, settings: dict, schedule: dict) -> dict:
-    return run(METHODS[base](weighting=Replayed(schedule)), **settings)
+def replayed(base: str, settings: dict, schedule: list) -> dict:
+    return run(base, weighting=Replayed(schedule), **settings)
 
 
 def tell(name: str, documents: dict[str, list[dict]]) -> None:
@@ -66,7 +65,7 @@ def main(stream: str, seeds: int) -> None:
     documents = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for (er,) in study(f"phase-{stream}", 1, ["er"]).rows.values():  # as there, at each memory size
-            memory, same = er.memory, dict(stream=stream, memory=er.memory, epochs=er.epochs, network=er.network)
+            memory, same = er.memory, dict(stream=stream, memory=er.memory, epochs=er.training.epochs, network=er.network.name)
             for base in OWN:
                 settings = [same | {"seed": seed} for seed in range(seeds)]
                 relational, schedules = zip(*pool.map(watched, [base] * seeds, settings))

@@ -11,7 +11,7 @@ import everlearn
 from everlearn.experiments.experiment import RECIPES, Experiment
 from everlearn.networks import build
 from everlearn.experiments.store import Store
-from everlearn.core.terms import Weighting
+from everlearn.weightings import Weighting
 from everlearn.launchers import perform_all
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")

@@ -6,25 +6,23 @@ import copy
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
+from dataclasses import fields
 from types import NoneType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from everlearn.core import ranks
-from everlearn.errors import BadInput, number
+from everlearn.core.plan import Draw
+from everlearn.errors import BadInput, number, unknown
+from everlearn.training import Training
 from everlearn.methods.base import Method
 from everlearn.core.state import part
-from everlearn.data.streams import Pixels, Task
-from everlearn.core.terms import Weighting
+from everlearn.data import Pixels, Task
+from everlearn.weightings.base import Weighting
 
-SETTINGS = {
-    **dict.fromkeys(("epochs", "batch", "memory", "classes"), dict(whole=True, positive=True)),
-    "seed": dict(whole=True),
-    "lr": dict(positive=True),
-    "momentum": dict(below=1),
-    "weight_decay": {},
-}
+SETTINGS = {**dict.fromkeys(("memory", "classes"), dict(whole=True, positive=True)), "seed": dict(whole=True)}
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method")}  # in every state
 
 
@@ -32,6 +30,31 @@ def numbers(**settings: float) -> None:
     """Settings no training can start from."""
     for name, value in settings.items():
         number(name, value, **SETTINGS[name])
+
+
+def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
+    """A Training, or the one these settings make."""
+    if given is not None and not isinstance(given, Training):
+        raise BadInput(f"training must be an everlearn.Training(…), not {given!r}")
+    if given is not None and settings:
+        raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
+    for name in settings:
+        if name not in (known := [field.name for field in fields(Training)]):
+            raise unknown("setting of a Learner", name, [*known, "classes", "memory", "training", "pixels", "seed", "device"])
+    return given or Training(**settings)
+
+
+def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
+    """Memory batches that cannot be drawn."""
+    if any(draw.pool == "inner" for draw in drawn) and memory < 5:
+        raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
+    for rows in (batch, *(draw.size for draw in drawn if draw.size is not None)):
+        if rows % ranks.world_size():
+            raise BadInput(
+                f"a batch of {rows} cannot be dealt to {ranks.world_size()} ranks in equal parts; take a multiple of {ranks.world_size()}"
+            )
+        if rows % batch and batch % rows:
+            raise BadInput(f"a draw of {rows} beside batches of {batch}: one must be a multiple of the other")
 
 
 def device(name: str | torch.device) -> torch.device:
@@ -51,26 +74,31 @@ def device(name: str | torch.device) -> torch.device:
     return found
 
 
-def parts(method: Method, network: nn.Module, pixels: Pixels | None) -> None:
+def parts(given: Method, network: nn.Module, pixels: Pixels | None) -> None:
     """What a learner is made of."""
+    method(given)
+    if not isinstance(network, nn.Module):
+        raise BadInput(f"the network must be an nn.Module object, not {network!r}")
+    if not isinstance(pixels, (Pixels, NoneType)):
+        raise BadInput(f"pixels must be an everlearn.Pixels(…), not {pixels!r}")
+
+
+def method(method: Method) -> None:
+    """A method that cannot be taught."""
     if not isinstance(method, Method):
-        raise BadInput(f"the method must be an object, such as everlearn.ER(), not {method!r}")
+        raise BadInput(f"the method must be a name or an object, such as everlearn.ER(), not {method!r}")
     if not hasattr(method, "weighting"):
         raise BadInput(
             f"{type(method).__name__} has no weighting; its __init__ should call super().__init__(weighting)"
         )
     if not isinstance(method.weighting, Weighting):
-        raise BadInput(f"the weighting must be an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}")
-    if not isinstance(network, nn.Module):
-        raise BadInput(f"the network must be an nn.Module object, not {network!r}")
-    if not isinstance(pixels, (Pixels, NoneType)):
-        raise BadInput(f"pixels must be a everlearn.Pixels(…), not {pixels!r}")
+        raise BadInput(f"the weighting must be a name or an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}")
     try:
-        inspect.signature(method.rehearse).bind(*(None,) * method.draws)
+        inspect.signature(method.rehearse).bind(*method.own_draws())
     except TypeError:
-        own = type(method).__name__
-        raise BadInput(f"{own}.rehearse should take {method.draws} batches, as many as `draws` says it has") from None
-    if (method.draws or method.references) and not method.remembers:
+        own, count = type(method).__name__, len(method.own_draws())
+        raise BadInput(f"{own}.rehearse should take {count} batches, as many as `draws` says it has") from None
+    if (method.own_draws() or method.references) and not method.remembers:
         raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
 
 

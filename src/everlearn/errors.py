@@ -10,6 +10,7 @@ class EverlearnError(Exception):
     """A run that failed on the way: the command line prints the sentence and exits with 1."""
 
     exit_code = 1
+    traceback: str | None = None  # of what led to it, where it came from another process
 
 
 class Stopped(EverlearnError):

@@ -16,23 +16,27 @@ from everlearn.core import ranks
 from everlearn.core.capture import Graphs, on_own_stream, train_epoch
 from everlearn.core.sgd import SGD
 from everlearn.core.step import steps_of
-from everlearn.errors import BadInput, EverlearnError, unknown
-from everlearn.core.theta import PRECISIONS, MainNet
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.core.theta import MainNet, small
 from everlearn.core.memory import Memory
 from everlearn.methods.base import Method
 from everlearn.metrics import Accuracies, accuracy
 from everlearn.core.plan import Plan, plan_epoch, sharded
 from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
-from everlearn.data.streams import Pixels, Stream, Task
+from everlearn.data import Pixels, Stream, Task
+from everlearn.registry import ALIASES, find
+from everlearn.training import Training
+from everlearn.weightings.base import Weighting
 
 EVALUATION_BATCH = 500
-SMALL = 2_000_000  # parameters
 
 
 class Learner:
     """Teach it with `update(task)`, ask it with `predict(images)`.
 
+    `method` and `weighting` are names, as on the command line, or objects; `training` is a Training, or give its fields
+    one by one: `epochs=5, lr=0.1`.
     `network` is any nn.Module from images to `classes` logits, as many as there will ever be; it is trained in place:
     `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do layers in
     evaluation mode if they are frozen or the network itself is not. `pixels` says how stored images become its input
@@ -43,42 +47,35 @@ class Learner:
 
     def __init__(
         self,
-        method: Method,
         network: nn.Module,
+        method: str | Method = "er",
+        weighting: str | Weighting | None = None,
         *,
         classes: int,
-        pixels: Pixels | None = None,
         memory: int = 200,
-        epochs: int = 1,
-        batch: int = 32,
-        lr: float = 0.03,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        forward: str = "separate",
-        precision: str = "float32",
+        training: Training | None = None,
+        pixels: Pixels | None = None,
         capture: bool = True,
         compile: bool | None = None,
         seed: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
+        **settings,
     ):
+        method = named(method, weighting)
         checks.parts(method, network, pixels)
-        checks.numbers(epochs=epochs, batch=batch, lr=lr, momentum=momentum, weight_decay=weight_decay, seed=seed)
-        checks.numbers(classes=classes, **({"memory": memory} if method.remembers else {}))
-        if precision not in PRECISIONS:
-            raise unknown("precision", precision, PRECISIONS)
-        if "inner" in method.weighting.pools(method.draws) and memory < 5:
-            raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
-        if batch % ranks.world_size():
-            raise BadInput(
-                f"a batch of {batch} cannot be dealt to {ranks.world_size()} ranks in equal parts; take a multiple of {ranks.world_size()}"
-            )
-        self.method, self.classes, self.epochs, self.batch, self.seed = method, classes, epochs, batch, int(seed)
+        training = checks.training(training, settings)
+        checks.numbers(classes=classes, seed=seed, **({"memory": memory} if method.remembers else {}))
+        self.draws = sum(method.all_draws(), ())
+        checks.draws(self.draws, memory, training.batch)
+        self.method, self.classes, self.training, self.seed = method, classes, training, int(seed)
+        self.epochs, self.batch = training.epochs, training.batch
         self.device, self.capacity = checks.device(device), memory if method.remembers else 0
-        self.net = MainNet(network, self.device, dtype, forward, precision, compile)
+        self.net = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
+        self.net.reads = method.features
         self.capture = capture and method.captures and self.device.type == "cuda" and not ranks.distributed()
         self.pixels, self.given_pixels = (pixels or Pixels()).to(self.device, dtype), pixels is not None
-        self.sgd = SGD(lr, momentum, weight_decay)
+        self.sgd = SGD(training.lr, training.momentum, training.weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
         self.tasks = 0  # learned so far
         self.epoch = 0  # epochs of the task in hand
@@ -125,7 +122,9 @@ class Learner:
         method, weighting, names = self.method, self.method.weighting, self.method.names
         if self.memory is None:
             like = task.train[0][:0].to(self.device)
-            self.memory = Memory(self.capacity, like, self.classes if method.records else 0, self.net.theta.dtype)
+            if "features" in method.keeps:
+                self.width = self.features(task.train[0][:1]).shape[1]
+            self.memory = Memory(self.capacity, like, method.fields(self), self.net.theta.dtype)
         x, y = (tensor.to(self.device) for tensor in method.training_set(self, task))
         method.begin_task(self, task)
         if self._resumed is not None:
@@ -170,15 +169,16 @@ class Learner:
         self.tasks, self.epoch, self._torn = self.tasks + 1, 0, False
 
     def _plan(self, epoch: int, labels: Tensor) -> Plan:
-        pools = self.method.weighting.pools(self.method.draws) + ("all",) * self.method.references
-        known = tuple(of.cpu().numpy() for of in (self.memory.y, labels)) if "balanced" in pools else None
+        balanced = any(draw.pool == "balanced" for draw in self.draws)
+        known = tuple(of.cpu().numpy() for of in (self.memory.y, labels)) if balanced else None
         plan = plan_epoch(
             self.seed,
             self.tasks,
             epoch,
             samples=len(labels),
             batch=self.batch,
-            pools=pools,
+            draws=self.draws,
+            views=self.method.views,
             labels=known,
             capacity=self.capacity,
             presented=self.memory.presented,
@@ -187,7 +187,7 @@ class Learner:
             flip=self.pixels.flip,
             device=self.device,
         )
-        return sharded(plan, self.batch)
+        return sharded(plan, self.batch, self.draws, self.method.views)
 
     def state(self) -> dict[str, Tensor]:
         """All it has learned, between two epochs (`report` is called there) or two tasks; `restore` goes on from it."""
@@ -228,8 +228,8 @@ class Learner:
 
     @property
     def small(self) -> bool:
-        """So small a network on the CPU is slower on two threads than on one, much slower if anything else runs beside them."""
-        return self.device.type == "cpu" and self.net.theta.numel() < SMALL
+        """Is it taught on one thread?"""
+        return self.device.type == "cpu" and small(self.net.theta.numel())
 
     @contextlib.contextmanager
     def _threads(self) -> Iterator[None]:
@@ -252,7 +252,7 @@ class Learner:
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
-        """What the network's last linear layer reads of images as stored, [N, d]."""
+        """What the network's head, or its last linear layer, reads of images as stored, [N, d]."""
         return self._asked(self.net.features, x)
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
@@ -274,6 +274,17 @@ class Learner:
         score = lambda task: self.method.predict(self, task.test[0])
         rows = [accuracy(score(task), task.test[1].to(self.device), task.classes) for task in tasks]
         return Accuracies(*torch.tensor(rows).T.tolist())
+
+
+def named(method: str | Method, weighting: str | Weighting | None) -> Method:
+    """The method, with its weighting; either may be given by name."""
+    if isinstance(method, str):
+        method, usual = ALIASES.get(method, (method, None))
+        weighting = usual if weighting is None else weighting
+        method = find("method", method)()
+    if weighting is not None and hasattr(method, "weighting"):
+        method.weighting = find("weighting", weighting)() if isinstance(weighting, str) else weighting
+    return method
 
 
 def marked(task: Task) -> Tensor:

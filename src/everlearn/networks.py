@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from everlearn.errors import unknown
+from everlearn.errors import BadInput
+from everlearn.registry import find
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import seeded
 
@@ -70,6 +72,7 @@ class ResNet18(nn.Module):
     """ResNet-18 with the CIFAR stem: 3×3, stride 1, no max-pool; 11,173,962 parameters at 10 classes."""
 
     rowwise = True
+    gpu_precision = "bfloat16"
 
     def __init__(self, shape: tuple[int, int, int], classes: int, width: int = 64):
         super().__init__()
@@ -87,12 +90,16 @@ class ResNet18(nn.Module):
         return self.head(self.blocks(norm(convolution(x), relu=True)).mean(dim=(2, 3)))
 
 
-NETWORKS: dict[str, type[nn.Module]] = {"mlp": MLP, "cnn": CNN, "resnet18": ResNet18}
+def precision(network: Callable, device: str) -> str:
+    """The precision a network is trained in unless told otherwise: on a GPU the one it says is enough for it."""
+    return getattr(network, "gpu_precision", "float32") if device == "cuda" else "float32"
 
 
-def build(name: str, shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
-    """A fresh network with torch's default initialisation, drawn on the CPU from the seed alone."""
-    if name not in NETWORKS:
-        raise unknown("network", name, NETWORKS)
+def build(network: str | Callable, shape: tuple[int, ...], classes: int, seed: int, **options) -> nn.Module:
+    """A fresh network, drawn on the CPU from the seed alone; `network` is a name, or makes one of a shape and a number of classes."""
+    make = find("network", network) if isinstance(network, str) else network
     with seeded(seed):
-        return NETWORKS[name](shape, classes)
+        built = make(shape, classes, **options)
+    if not isinstance(built, nn.Module):
+        raise BadInput(f"{make.__name__} makes a {type(built).__name__}; a network is an nn.Module")
+    return built

@@ -1,32 +1,31 @@
 """The memory: a fixed number of rows, drawn from and written to by row number.
 
 Which rows is the plan's business, so a draw and a write are plain indexing with static shapes. One spare row at
-the end swallows what the reservoir rejects; rows not yet written have the label −100, which no loss counts.
+the end swallows what the reservoir rejects; rows not yet written have the label EMPTY, and their losses are masked.
 """
 
 from __future__ import annotations
 
-from itertools import repeat
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from everlearn.core import ranks
-from everlearn.core.state import Stateful
-from everlearn.core.terms import Batch
-
-EMPTY = -100  # torch's ignore_index
+from everlearn.core.state import Stateful, joined, part
+from everlearn.core.terms import EMPTY, Batch
 
 
 class Memory(Stateful):
-    """M un-augmented inputs, their labels and, where a method asks for them, the logits they had when they came."""
+    """M un-augmented inputs, their labels and, by name, what else a method keeps beside each: its logits, say."""
 
-    def __init__(self, capacity: int, like: Tensor, classes: int = 0, dtype: torch.dtype = torch.float32):
+    def __init__(self, capacity: int, like: Tensor, fields: Mapping[str, Sequence[int]] = {}, dtype=torch.float32):
         rows = capacity + 1  # the last one is the spare
         self.capacity = capacity
         self.x = torch.zeros(rows, *like.shape[1:], dtype=like.dtype, device=like.device)
         self.y = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
-        self.recorded = torch.zeros(rows, classes, dtype=dtype, device=like.device) if classes else None
+        empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
+        self.stored = {name: empty(shape) for name, shape in fields.items()}
         self.presented = 0  # samples offered so far; the plan counts them
 
     def __len__(self) -> int:
@@ -41,13 +40,22 @@ class Memory(Stateful):
         self.presented = len(x)
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
 
-    def draw(self, rows: Tensor, size: int) -> list[Batch]:
-        """Batches of `size` samples as they are stored."""
-        recorded = repeat(None) if self.recorded is None else self.recorded[rows].split(size)
-        return [Batch(*sample) for sample in zip(self.x[rows].split(size), self.y[rows].split(size), recorded)]
+    def draw(self, rows: Tensor, sizes: Sequence[int]) -> list[Batch]:
+        """Batches of these sizes, samples as they are stored."""
+        x, y = self.x[rows].split(sizes), self.y[rows]
+        there, y = (y >= 0).split(sizes), y.clamp(min=0).split(sizes)  # any loss can read these labels
+        stored = {name: tensor[rows].split(sizes) for name, tensor in self.stored.items()}
+        named = [{name: parts[i] for name, parts in stored.items()} for i in range(len(sizes))]
+        return [Batch(*of[:2], stored=of[2], there=of[3]) for of in zip(x, y, named, there)]
 
-    def write(self, rows: Tensor, x: Tensor, y: Tensor, logits: Tensor) -> None:
+    def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """Rows must differ, except for the spare one (`plan.reservoir` sees to it). Each rank gives its samples, and gets all."""
         self.x[rows], self.y[rows] = ranks.all_gather(x), ranks.all_gather(y)
-        if self.recorded is not None:
-            self.recorded[rows] = ranks.all_gather(logits).to(self.recorded.dtype)
+        for name, own in self.stored.items():
+            own[rows] = ranks.all_gather(stored[name].detach()).to(own.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        return super().state() | joined({"stored": self.stored})
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.x, self.y, self.stored = state["x"], state["y"], part(state, "stored")

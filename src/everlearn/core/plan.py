@@ -3,7 +3,7 @@
 Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
 epoch at once, on the CPU whatever the device: the same seed is the same run everywhere.
 
-Shapes: S steps an epoch, B rows a batch, D memory draws a step, M rows of memory.
+Shapes: S steps per epoch, B rows per batch, M rows of memory.
 """
 
 from __future__ import annotations
@@ -19,13 +19,30 @@ from torch import Tensor
 from everlearn.core import ranks
 
 
+Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as usual, then transformed if it says how
+ONE_VIEW: Views = (None,)
+
+
+class Draw(NamedTuple):
+    """A memory batch: from which rows (`all`, `balanced` over the classes in them or, with the memory split four to one, its
+    `inner` or `outer` ones), how many (None: as many as new samples), and in which views."""
+
+    pool: str = "all"
+    size: int | None = None
+    views: Views = ONE_VIEW
+
+    def rows(self, batch: int) -> int:
+        """Samples drawn beside a batch of new ones, here or on this rank."""
+        return batch if self.size is None else self.size // ranks.world_size()
+
+
 class Row(NamedTuple):
-    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw."""
+    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw, view by view."""
 
     order: Tensor  # [B] rows of the training set
-    draws: Tensor | None  # [D * B] rows of the memory
+    draws: Tensor | None  # [all draws' rows] rows of the memory
     slots: Tensor | None  # [B, …] what the method's slot rule drew: for a reservoir, the rows of the memory to write
-    views: Tensor | None  # [(1 + D) * B, 3]
+    views: Tensor | None  # [all rows in all views, 3]
 
 
 SlotRule = Callable[[np.random.Generator, int, int, int, int], np.ndarray]
@@ -41,7 +58,8 @@ def plan_epoch(
     *,
     samples: int,
     batch: int,
-    pools: Sequence[str] = (),
+    draws: Sequence[Draw] = (),
+    views: Views = ONE_VIEW,
     capacity: int = 0,
     presented: int = 0,
     slot_rule: SlotRule | None = None,
@@ -63,10 +81,10 @@ def plan_epoch(
     order = np.resize(streams[0].permutation(samples), (steps, batch))
     # Samples offered to the memory before each step; without a slot rule it stays as it is.
     before = presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int))
-    views = None
+    crops = None
     if pad or flip:
-        shape = (steps, (1 + len(pools)) * batch)
-        views = np.stack(
+        shape = (steps, sum(sized(draws, views, batch)))
+        crops = np.stack(
             [
                 streams[1].integers(0, 2 * pad + 1, shape),
                 streams[1].integers(0, 2 * pad + 1, shape),
@@ -76,16 +94,22 @@ def plan_epoch(
         )
     slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
     held = labels and holding(labels[0], labels[1][order], slots)
-    draws = draw(streams[2], np.minimum(before, capacity), pools, batch, held) if pools else None
-    return [Row(*row) for row in zip(rows(order), rows(draws), rows(slots), rows(views))]
+    drawn = draw(streams[2], np.minimum(before, capacity), draws, batch, held) if draws else None
+    return [Row(*row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]
 
 
-def sharded(plan: Plan, batch: int) -> Plan:
+def sized(draws: Sequence[Draw], views: Views, batch: int) -> list[int]:
+    """The rows of each view of each batch of a step."""
+    return [batch] * len(views) + [draw.size or batch for draw in draws for _ in draw.views]
+
+
+def sharded(plan: Plan, batch: int, draws: Sequence[Draw], views: Views = ONE_VIEW) -> Plan:
     """The plan of this rank: its rows of every batch. Slots stay those of all: every rank writes the whole memory."""
     if not ranks.distributed():
         return plan
-    own = lambda rows: ranks.shard(rows, batch)
-    return [Row(own(row.order), own(row.draws), row.slots, own(row.views)) for row in plan]
+    drawn, seen = [draw.size or batch for draw in draws], sized(draws, views, batch)
+    own = lambda row: (ranks.shard(row.order, [batch]), ranks.shard(row.draws, drawn), row.slots, ranks.shard(row.views, seen))
+    return [Row(*own(row)) for row in plan]
 
 
 # A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
@@ -98,13 +122,17 @@ POOLS: dict[str, tuple[Callable, Callable]] = {
 
 
 def draw(
-    rng: np.random.Generator, filled: np.ndarray, pools: Sequence[str], batch: int, held: np.ndarray | None = None
+    rng: np.random.Generator, filled: np.ndarray, draws: Sequence[Draw], batch: int, held: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each step and pool, B of its rows among the first `filled`, without replacement, in random order: [S, D * B]."""
-    part = lambda size, row: row(choose(rng, size(filled), batch))
-    return np.concatenate(
-        [balanced(rng, filled, held, batch) if pool == "balanced" else part(*POOLS[pool]) for pool in pools], axis=1
-    )
+    """For each step and draw, rows of its pool among the first `filled`, without replacement, in random order: [S, rows]."""
+
+    def of(pool: str, rows: int) -> np.ndarray:
+        if pool == "balanced":
+            return balanced(rng, filled, held, rows)
+        size, row = POOLS[pool]
+        return row(choose(rng, size(filled), rows))
+
+    return np.concatenate([of(one.pool, one.size or batch) for one in draws], axis=1)
 
 
 def balanced(rng: np.random.Generator, filled: np.ndarray, held: np.ndarray, batch: int) -> np.ndarray:

@@ -1,6 +1,6 @@
 """One run over several processes, the ranks of torch.distributed: each computes its rows of every batch.
 
-A batch of B rows is dealt to W ranks in order, B/W rows each, so a rank's mean loss is over B/W rows and the mean over ranks
+A batch of B rows is sharded over W ranks in order, B/W rows each, so a rank's mean loss is over B/W rows and the mean over ranks
 of whatever is linear in it (a gradient) is that of the whole batch. θ, the memory and all that is learned are the same on
 every rank. Without a process group every function here hands back what it was given.
 """
@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import torch
@@ -37,15 +37,15 @@ def rank() -> int:
     return dist.get_rank() if distributed() else 0
 
 
-def shard(rows: Tensor | None, batch: int) -> Tensor | None:
-    """This rank's rows of each batch, where `rows` is batches of B rows one after another."""
+def shard(rows: Tensor | None, sizes: Sequence[int]) -> Tensor | None:
+    """This rank's rows of each batch, where `rows` is batches of these sizes one after another."""
     if rows is None or not distributed():
         return rows
-    return rows.unflatten(0, (-1, batch)).chunk(world_size(), dim=1)[rank()].flatten(0, 1)
+    return torch.cat([batch.chunk(world_size())[rank()] for batch in rows.split(list(sizes))])
 
 
 def all_gather(tensor: Tensor, dim: int = 0) -> Tensor:
-    """All ranks' rows, in the order they were dealt."""
+    """All ranks' rows, in their order."""
     if not distributed():
         return tensor
     parts = [torch.empty_like(tensor, memory_format=torch.contiguous_format) for _ in range(world_size())]

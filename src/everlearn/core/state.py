@@ -6,16 +6,26 @@ from torch import Tensor
 
 
 class Stateful:
-    """Its state is its tensor attributes, but for those that are `derived` from how it was made."""
+    """Its state is its tensor attributes, and those of its parts that are Stateful themselves, but for what is `derived`
+    from how it was made."""
 
     derived: tuple[str, ...] = ()
 
     def state(self) -> dict[str, Tensor]:
-        known = vars(self).items()
-        return {name: value for name, value in known if isinstance(value, Tensor) and name not in self.derived}
+        known = {name: value for name, value in vars(self).items() if name not in self.derived}
+        own = {name: value for name, value in known.items() if isinstance(value, Tensor)}
+        return own | joined({name: part.state() for name, part in known.items() if isinstance(part, Stateful)})
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        vars(self).update(dict.fromkeys(self.state()) | state)  # what it does not mention was not there yet
+        """Be as that state says. A part or tensor it does not mention was not there yet."""
+        for name, value in list(vars(self).items()):
+            if isinstance(value, Stateful) and name not in self.derived:
+                if own := part(state, name):
+                    value.restore(own)
+                else:
+                    setattr(self, name, None)
+        flat = {name: tensor for name, tensor in state.items() if "." not in name}
+        vars(self).update(dict.fromkeys(name for name in self.state() if "." not in name) | flat)
 
 
 def part(state: dict[str, Tensor], of: str) -> dict[str, Tensor]:

@@ -1,41 +1,62 @@
-"""The words every method shares: a batch, a loss term, and how much each term of each row counts.
+"""The words every method shares: a batch, a loss term, and the terms of a step side by side.
 
-Shapes: B rows a batch, C classes, k terms, P parameters. Row i of all batches of a step is one pair (or triple).
+Shapes: B rows per batch, C classes, k terms, P parameters. Row i of all batches of a step is one pair (or triple).
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from everlearn.errors import BadInput, number
-from everlearn.core.state import Stateful
+from everlearn.errors import BadInput
+
+EMPTY = -100  # the label of a row of the memory that is not written yet
 
 
 class Batch(NamedTuple):
-    """B samples as the network sees them. A row of an empty memory has the label −100, which every loss here ignores."""
+    """Samples as the network sees them, and what it answers once it has been asked."""
 
-    x: Tensor  # [B, channels, height, width], augmented and normalised
+    x: Tensor  # [B, …] augmented and normalised
     y: Tensor  # [B]
-    recorded: Tensor | None = None  # [B, C] logits stored with a remembered sample
-    z: Tensor | None = None  # [B, C] logits of the network, once it has been asked
+    z: Tensor | None = None  # [B, C] logits
+    features: Tensor | None = None  # [B, d] what the head reads, for methods that ask for `features`
+    stored: Mapping[str, Tensor] = {}  # what the memory keeps beside a sample, [B, …] each
+    there: Tensor | None = None  # [B] False where the memory's row is still empty; None: all are there
+    others: tuple[Batch, ...] = ()  # the same samples in further views
+
+    def rows(self, of: Tensor) -> Batch:
+        """Some of its rows."""
+        pick = lambda tensor: None if tensor is None else tensor[of]
+        stored = {name: tensor[of] for name, tensor in self.stored.items()}
+        others = tuple(other.rows(of) for other in self.others)
+        return Batch(self.x[of], self.y[of], pick(self.z), pick(self.features), stored, pick(self.there), others)
 
 
 def seen_by(net, *batches: Batch) -> list[Batch]:
-    """The batches with the network's logits."""
-    return [batch._replace(z=z) for batch, z in zip(batches, net(*(batch.x for batch in batches)))]
+    """The batches with the network's answers, in one call: it decides how they share a pass."""
+    views = [(batch, *batch.others) for batch in batches]
+    flat = [view for group in views for view in group]
+    logits = net(*(view.x for view in flat))
+    answered = iter(view._replace(z=z, features=f) for view, z, f in zip(flat, logits, getattr(net, "read", repeat(None))))
+    return [next(answered)._replace(others=tuple(next(answered) for _ in others)) for _, *others in views]
 
 
 class Term(NamedTuple):
-    """One term of a training loss: a loss a row, and the batch it was computed on."""
+    """One term of a training loss: a loss per row, and the batch it was computed on."""
 
     loss: Tensor  # [B]
     batch: Batch
+    preserves: bool = False  # it keeps what was learned before; terms on the memory always do
+
+    def masked(self) -> Tensor:
+        """Its loss, 0 on rows of an empty memory: the one place where these are left out."""
+        return self.loss if self.batch.there is None else torch.where(self.batch.there, self.loss, 0)
 
 
 class Terms:
@@ -43,7 +64,9 @@ class Terms:
 
     def __init__(self, terms: Sequence[Term]):
         self.batches = [term.batch for term in terms]
-        self.losses = torch.stack([term.loss for term in terms], dim=1)  # [B, k]
+        self.preserves = [term.preserves for term in terms]
+        self.size = len(self.new.y)
+        self.losses = torch.stack([paired(term.masked(), self.size) for term in terms], dim=1)  # [B, k]
 
     @property
     def new(self) -> Batch:
@@ -53,11 +76,23 @@ class Terms:
     @functools.cached_property
     def norms(self) -> Tensor:
         """‖z‖₂ of each row of each term, [B, k], as plain numbers: no gradient runs through them."""
-        return torch.stack([torch.linalg.vector_norm(batch.z.detach(), dim=1) for batch in self.batches], dim=1)
+        norms = (torch.linalg.vector_norm(batch.z.detach(), dim=1) for batch in self.batches)
+        return torch.stack([paired(norm, self.size) for norm in norms], dim=1)
 
     @functools.cached_property
     def labels(self) -> Tensor:
-        return torch.stack([batch.y for batch in self.batches], dim=1)  # [B, k]
+        """[B, k]; EMPTY on rows of an empty memory."""
+        known = lambda batch: batch.y if batch.there is None else torch.where(batch.there, batch.y, EMPTY)
+        return torch.stack([known(batch).repeat(self.size)[: self.size] for batch in self.batches], dim=1)
+
+
+def paired(values: Tensor, rows: int) -> Tensor:
+    """Values of a batch of another size as a value per row, with the same mean: the mean of its partners, or its partner's."""
+    if len(values) == rows:
+        return values
+    if len(values) % rows and rows % len(values):
+        raise BadInput(f"a term of {len(values)} rows and new batches of {rows}; one must be a multiple of the other")
+    return values.view(-1, rows).mean(dim=0) if len(values) > rows else values.repeat(rows // len(values))
 
 
 def cross_entropy(batch: Batch, classes: Tensor | None = None) -> Term:
@@ -68,76 +103,9 @@ def cross_entropy(batch: Batch, classes: Tensor | None = None) -> Term:
 
 def distance(batch: Batch) -> Term:
     """KD: the mean over the classes of (z − recorded z)², of each row; a plain difference is slow in forward mode."""
-    squares = F.mse_loss(batch.z, batch.recorded, reduction="none").mean(dim=1)
-    return Term(torch.where(batch.y >= 0, squares, 0), batch)
+    return Term(F.mse_loss(batch.z, batch.stored["logits"], reduction="none").mean(dim=1), batch)
 
 
 def weighed(losses: Tensor, weights: Tensor) -> Tensor:
     """(1/B) Σᵢ Σⱼ wᵢⱼ ℓᵢⱼ (Eq. 1, 2 and 3)."""
     return (weights * losses).sum() / len(losses)
-
-
-class Weighting(Stateful):
-    """How much each term of each row counts. Subclasses say more than the fixed weights given here."""
-
-    def pools(self, draws: int) -> tuple[str, ...]:
-        """The memory batches of a step, the method's own `draws` first: each from `all` rows, `balanced` over the classes in
-        them, or (with the memory split four to one) from its `inner` or `outer` rows."""
-        return ("all",) * draws
-
-    def check(self, method) -> None:
-        """Refuse a method it cannot weigh."""
-
-    def begin(self, method, net, seed: int) -> None:
-        """Before the first task; `net` is the Main Net."""
-
-    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
-        """`task` and `epoch` count from 0."""
-
-    def variant(self, number: int) -> object:
-        """The kind of step `number`, of those in its epoch. On a GPU each kind is recorded: what it changes is tensors, in place."""
-
-    def loss(self, method, step, terms: Terms) -> Tensor:
-        """What the real step descends."""
-        return terms.losses.sum(dim=1).mean()
-
-    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
-        """Called once the step's direction is known and before θ moves to θ − η · direction."""
-
-    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
-        """What to write down of an epoch, from what was kept on its tape."""
-        return {}
-
-    def review(self, learner, old: Sequence, new) -> dict:
-        """What to write down at the end of a task, given the tasks before it."""
-        return {}
-
-
-class Fixed(Weighting):
-    """The same weight for every row of a term: the λ and γ of Eq. 1 and 2; all 1 unless given."""
-
-    derived = ("row",)
-
-    def __init__(self, weights: Sequence[float] = ()):
-        self.weights = weights
-
-    def check(self, method) -> None:
-        preset(self.weights, method)
-
-    def begin(self, method, net, seed: int) -> None:
-        self.row = preset(self.weights, method).to(net.theta)
-
-    def loss(self, method, step, terms: Terms) -> Tensor:
-        return weighed(terms.losses, self.row)
-
-
-def preset(weights: Sequence[float], method) -> Tensor:
-    """Fixed weights as a row [k], one for each of the method's terms."""
-    names = method.names
-    weights = tuple(weights if hasattr(weights, "__iter__") else [weights]) or (1.0,) * len(names)
-    for weight in weights:
-        number("weight", weight)
-    if len(weights) != len(names):
-        given = ", ".join(f"{weight:g}" for weight in weights)
-        raise BadInput(f"weights {given}: {type(method).__name__} has {len(names)} loss terms, {', '.join(names)}")
-    return torch.tensor(weights, dtype=torch.float64)

@@ -10,7 +10,8 @@ import contextlib
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -20,12 +21,12 @@ from everlearn.core import ranks
 from everlearn.errors import BadInput
 from everlearn.core.norm import Norm
 
-PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
+SMALL = 2_000_000  # parameters
 
 
-def check_forward(forward: str) -> None:
-    if forward not in ("separate", "joint"):
-        raise BadInput(f"forward '{forward}' is neither 'separate' (one pass a batch) nor 'joint' (one pass for all)")
+def small(parameters: int) -> bool:
+    """So small a network on the CPU is slower on two threads than on one, much slower if anything else runs beside them."""
+    return parameters < SMALL
 
 
 def check_norms(modules: Sequence[nn.Module]) -> None:
@@ -101,6 +102,23 @@ def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
         yield size
 
 
+@contextlib.contextmanager
+def reading(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Inside, the features of each pass are gathered: what the network's `head` reads, or if it names none, what the last
+    linear layer it uses does."""
+    read: list[Tensor] = []
+    head = getattr(module, "head", None)
+    layers = [head] if isinstance(head, nn.Module) else [m for m in module.modules() if isinstance(m, nn.Linear)]
+    hooks = [layer.register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0])) for layer in layers]
+    try:
+        yield read
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if not read:
+        raise BadInput("the network uses no linear layer and names no head, whose input would be its features")
+
+
 class MainNet:
     """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
 
@@ -115,7 +133,6 @@ class MainNet:
     ):
         device = torch.device(device)
         fuse = device.type == "cuda" or ranks.distributed() if fuse is None else fuse
-        check_forward(forward)
         low = precision == "bfloat16"
         self.autocast = (
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
@@ -166,16 +183,28 @@ class MainNet:
         self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
         self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
         self._assigned: list[Replaced] = []
+        self.reads = False  # is each pass to gather features?
+        self.read: Iterable[Tensor | None] = repeat(None)
         self._bind_buffers(live=True)
         self.unbind()
 
-    def at(self, theta: Tensor, virtual: bool = False):
-        """The network at θ, as a function of batches. A virtual pass leaves the running statistics as they are."""
+    def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
+        """The network bound to θ, to be called with batches. A virtual pass leaves the running statistics as they are."""
         self._bind(self._parameters.unflatten(theta) if self.matrices is None else self._rounded(theta))
         self._unbound = False
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
-        return self.forward
+        return self
+
+    def __call__(self, *batches: Tensor) -> Sequence[Tensor]:
+        """The logits of each batch at the θ it is bound to; what the head read is in `read`, if it is to be `reading`."""
+        if not self.reads:
+            return self.forward(*batches)
+        self.read = []
+        logits = self.forward(*batches)
+        if len(self.read) < len(batches):  # they shared a pass
+            self.read = list(self.read[0].split([len(x) for x in batches]))
+        return logits
 
     def train(self) -> None:
         self.module.train()
@@ -215,18 +244,23 @@ class MainNet:
         return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
 
     def features(self, x: Tensor) -> Tensor:
-        """What the last linear layer it uses reads, [B, d]."""
-        read: list[Tensor] = []
-        linear = [m for m in self.module.modules() if isinstance(m, nn.Linear)]
-        hooks = [m.register_forward_pre_hook(lambda layer, inputs: read.append(inputs[0])) for m in linear]
-        try:
+        """What its head reads, [B, d]."""
+        with reading(self.module) as read:
             self.at(self.theta)(x)
-        finally:
-            for hook in hooks:
-                hook.remove()
-        if not read:
-            raise BadInput("the network uses no linear layer, whose input would be its features")
         return read[-1].to(self.theta.dtype)
+
+    def floats(self) -> Tensor:
+        """A copy of its running statistics and other floating-point buffers, in one vector."""
+        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
+        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in vectors)])
+
+    @torch.no_grad()
+    def assign(self, theta: Tensor, floats: Tensor) -> None:
+        """Another θ and other running statistics, as `floats` has them."""
+        self.theta.copy_(theta)
+        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
+        for vector, values in zip(vectors, floats.split([len(vector) for vector in vectors])):
+            vector.copy_(values)
 
     def unbind(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
@@ -337,7 +371,11 @@ class MainNet:
             return self._answer(torch.cat(batches)).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
-        if not isinstance(answer := self.module(x), Tensor):
+        with reading(self.module) if self.reads else contextlib.nullcontext() as read:
+            answer = self.module(x)
+        if self.reads:
+            self.read.append(read[-1].to(self.theta.dtype))
+        if not isinstance(answer, Tensor):
             raise BadInput(
                 f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -101,7 +101,7 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
-def fingerprint(name: str) -> str | None:
+def fingerprint(name: str, data: Path | None = None) -> str | None:
     """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
     if (found := own(name)) is None:
         return None
@@ -124,11 +124,11 @@ def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-def usual_network(name: str, content: str | None) -> str | None:
+def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int, ...]]) -> str | None:
     """The network for a stream's images unless told otherwise; None where one's own images, of this content, are not there."""
-    if known := setting(name):
-        return known.network
-    return content and ("resnet18" if min(_own(name, content).train[0].shape[2:]) >= 32 else "cnn")
+    if name in STREAMS:
+        return STREAMS[name].network
+    return content and ("resnet18" if min(shape()[1:]) >= 32 else "cnn")
 
 
 @functools.lru_cache(maxsize=2)

@@ -14,12 +14,14 @@ from typing import NamedTuple
 import torch
 
 from everlearn.core.capture import own_stream
-from everlearn.experiments.experiment import RECIPES, defaults
+from everlearn.errors import BadInput
+from everlearn.experiments.experiment import Experiment, settable
 from everlearn.learner import Learner
 from everlearn.networks import build
-from everlearn.experiments.runs import arithmetic
-from everlearn.data.streams import STREAMS, Task
+from everlearn.experiments.run import arithmetic
+from everlearn.data import STREAMS, Task
 from everlearn.experiments.studies import FAMILIES
+from everlearn.training import Training
 
 METHODS = ("er", "rer", "der++", "rder")
 PAIRS = {relational: base for base, relational in FAMILIES.items()}
@@ -57,6 +59,9 @@ SHAPES = {"cuda": Shapes("cifar10", "resnet18", 32, 100), "cpu": Shapes("digits"
 
 def bench(device: str, methods: Sequence[str] = METHODS, tell: Callable[[str], None] = lambda line: None) -> dict:
     """Everything as one document; `tell` gets a line a figure, as they come."""
+    for method in methods:
+        if Experiment.of(method).build().merges:
+            raise BadInput(f"{method} learns all tasks at once, and bench times the steps of a second one")
     rows = []
     for method in methods:
         for way in GPU if device == "cuda" else CPU:
@@ -102,16 +107,14 @@ def tasks_of(shapes: Shapes, device: str) -> list[Task]:
 
 def learner_of(method: str, device: str, way: Way, seed: int = 0, memory: int = 200, **more) -> Learner:
     shapes = SHAPES[device]
-    schedule = {"interval": 5, "warmup": 1} if "interval" in RECIPES[method].options() else {}
+    schedule = {"interval": 5, "warmup": 1} if "interval" in settable(method) else {}
     return Learner(
-        RECIPES[method].build(defaults(method, shapes.stream) | schedule | more),
         build(shapes.network, (3, 32, 32) if shapes.network == "resnet18" else (1, 8, 8), 10, seed),
+        Experiment.of(method, shapes.stream, **schedule, **more).build(),
         classes=10,
-        pixels=STREAMS[shapes.stream].pixels,
         memory=memory,
-        epochs=4,
-        batch=shapes.batch,
-        precision=way.precision,
+        training=Training(epochs=4, batch=shapes.batch, precision=way.precision),
+        pixels=STREAMS[shapes.stream].pixels,
         capture=way.capture,
         compile=way.compile,
         seed=seed,

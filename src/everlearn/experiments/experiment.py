@@ -1,282 +1,285 @@
-"""An experiment: every setting of one run, resolved, checked and hashable; and the defaults it starts from."""
+"""An experiment: every setting of one run, resolved, checked and hashable."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import inspect
 import json
-from collections.abc import Iterator, Mapping
-from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
-from fnmatch import fnmatchcase
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from everlearn import checks
-from everlearn.data import streams
-from everlearn.errors import BadInput, unknown
-from everlearn.core.theta import PRECISIONS, check_forward
-from everlearn.methods import ER, ERACE, METHODS, DERpp, Method
-from everlearn.networks import NETWORKS
-from everlearn.weightings import (
-    Annealed,
-    Averaged,
-    Balanced,
-    Consolidate,
-    EndToEnd,
-    Labelled,
-    Normalised,
-    Relation,
-    Split,
-)
-from everlearn.core.terms import Fixed, Weighting
+from everlearn import checks, networks, registry
+from everlearn.data import Stream, streams
+from everlearn.errors import BadInput, number, unknown
+from everlearn.experiments import legacy
+from everlearn.experiments.defaults import defaults
+from everlearn.experiments.spec import Found, Spec, frozen, look_up, options_of, read_as
+from everlearn.methods.base import Method
+from everlearn.training import Training
+from everlearn.weightings.base import weights_of
 
-FORMAT = 1  # part of the hash: raised when the same settings come to mean another run
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A name on the command line: a method and the weighting of its terms."""
-
-    method: type[Method]
-    weighting: type[Weighting] = Fixed
-
-    def options(self) -> dict[str, inspect.Parameter]:
-        """What can be set beyond an experiment's own fields: the constructors' parameters."""
-        return {
-            name: parameter
-            for part in (self.method, self.weighting)
-            for name, parameter in inspect.signature(part).parameters.items()
-            if name != "weighting"
-        }
-
-    def summary(self) -> str:
-        """One line on the method, and one on the weighting if it is not plain."""
-        if self.weighting is Fixed:
-            return self.description().splitlines()[0]
-        weighting = inspect.getdoc(self.weighting).splitlines()[0]
-        return f"{self.method.__name__} weighed by {self.weighting.__name__}: {weighting}"
-
-    def description(self) -> str:
-        """The equation and the departures, in the words of the method's file and the weighting's class."""
-        method = inspect.getdoc(inspect.getmodule(self.method))
-        if self.weighting is Fixed:
-            return method
-        return f"{method}\n\nWeighed by {self.weighting.__name__}. {inspect.getdoc(self.weighting)}"
-
-    def build(self, options: Mapping[str, Any]) -> Method:
-        chosen = lambda part: {name: options[name] for name in inspect.signature(part).parameters if name in options}
-        return self.method(weighting=self.weighting(**chosen(self.weighting)), **chosen(self.method))
-
-
-WAYS: dict[str, type[Weighting]] = {
-    **{"consolidate": Consolidate, "vanilla": EndToEnd, "split": Split},
-    **{"balanced": Balanced, "averaged": Averaged, "normalised": Normalised, "annealed": Annealed},
-}
-RECIPES: dict[str, Recipe] = (
-    {name: Recipe(method) for name, method in METHODS.items()}
-    | {"rer": Recipe(ER, Relation), "rer-ace": Recipe(ERACE, Relation), "rder": Recipe(DERpp, Relation)}
-    | {
-        f"{name}+{suffix}": Recipe(METHODS[name], weighting)
-        for name in ("er", "er-ace", "der++")
-        for suffix, weighting in WAYS.items()
-    }
-    | {"der+++labelled": Recipe(DERpp, Labelled)}  # of the others the outer loss is on labels anyway
-)
-
-# Method, stream and smallest memory a row speaks for; a later row outweighs an earlier one. The rows of CIFAR and
-# Tiny-ImageNet and the weights are the published settings; those of the smaller streams are ours.
-DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
-    (
-        "*",
-        "*",
-        0,
-        dict(
-            memory=200,
-            epochs=5,
-            batch=32,
-            lr=0.03,
-            momentum=0.0,
-            weight_decay=0.0,
-            forward="separate",
-            precision="float32",
-        ),
-    ),
-    ("*", "digits", 0, dict(memory=100, batch=10, lr=0.1)),
-    ("*", "mnist", 0, dict(epochs=2)),
-    ("*", "fashion-mnist", 0, dict(epochs=2)),
-    ("*", "cifar*", 0, dict(epochs=50)),
-    ("*", "tinyimagenet", 0, dict(epochs=50)),
-    *((bound, stream, 0, dict(lr=0.1)) for bound in ("finetune", "joint") for stream in ("cifar*", "tinyimagenet")),
-    ("er", "*", 0, dict(weights=(1.0, 1.0))),
-    ("er-ace", "*", 0, dict(weights=(1.0, 1.0))),
-    ("gss", "*", 0, dict(weights=(1.0, 1.0))),
-    ("der", "*", 0, dict(weights=(1.0, 0.3))),
-    ("der++", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
-    ("der++", "cifar10", 0, dict(weights=(1.0, 0.1, 0.5))),
-    ("der++", "cifar10", 500, dict(weights=(1.0, 0.2, 0.5))),
-    ("der++", "cifar10", 5120, dict(weights=(1.0, 0.1, 1.0))),
-    ("oewc", "tinyimagenet", 0, dict(strength=25.0)),
-    ("lwf", "*", 0, dict(weights=(1.0, 1.0))),
-    ("lwf", "cifar10", 0, dict(weights=(1.0, 3.0))),
-    *(("icarl", stream, 0, dict(lr=0.1, weight_decay=1e-5)) for stream in ("cifar*", "tinyimagenet")),
-    *(("lwf", stream, 0, dict(lr=0.01, weight_decay=5e-4)) for stream in ("cifar*", "tinyimagenet")),
-    # Preset weights of the relational ones, and of what they are compared with: the paper's appendix.
-    ("rer", "*", 0, dict(weights=(1.0, 0.5))),
-    ("rer-ace", "*", 0, dict(weights=(1.0, 0.5))),
-    ("er+*", "*", 0, dict(weights=(1.0, 0.5))),
-    ("er-ace+*", "*", 0, dict(weights=(1.0, 0.5))),
-    ("rder", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
-    ("der+++*", "*", 0, dict(weights=(1.0, 0.2, 0.5))),
-]
-
-
-_advice: ContextVar[Mapping[str, str]] = ContextVar("advice", default={})
-
-
-@contextlib.contextmanager
-def advising(**precisions: str) -> Iterator[None]:
-    """Inside, a network's precision is the one given by its name, unless an experiment is told another."""
-    token = _advice.set(precisions)
-    try:
-        yield
-    finally:
-        _advice.reset(token)
-
-
-def defaults(method: str, stream: str, memory: int | None = None) -> dict[str, Any]:
-    """The table's settings for a method on a stream, at a memory size (the stream's own unless given)."""
-    merged: dict[str, Any] = {}
-    for of_method, of_stream, from_memory, settings in DEFAULTS:
-        if fnmatchcase(method, of_method) and fnmatchcase(stream, of_stream):
-            if from_memory <= (memory or merged.get("memory", 0)):
-                merged |= settings
-    return merged
+FORMAT = 2  # part of the hash: raised when the same settings come to mean another run
+TRAINING: dict[str, Any] = typing.get_type_hints(Training)
+OWN = {"memory": int, "seed": int}
 
 
 @dataclass(frozen=True)
 class Experiment:
     """Build one with `Experiment.of`, which fills in what is not given and checks the rest."""
 
-    method: str
-    stream: str
+    method: Spec
+    weighting: Spec
+    stream: Spec
+    network: Spec | None  # None: as the data, which are not here, suggest
+    training: Training
     memory: int  # 0 where the method keeps none
-    epochs: int
     seed: int
-    tasks: int | None  # None: as the data suggest
-    classes: tuple[str, ...] | None  # kept, in this order
-    shuffle: int | None  # seed of a random class order
-    network: str | None  # None: as the data suggest
-    batch: int
-    lr: float
-    momentum: float
-    weight_decay: float
-    forward: str
-    precision: str
-    content: str | None = None  # fingerprint of one's own data: other images, another experiment
-    options: tuple[tuple[str, Any], ...] = ()  # of the method and its weighting
 
     @classmethod
-    def of(cls, /, method: str, stream: str = "digits", **given: Any) -> Experiment:
-        """An experiment from what is given (strings are read as the setting's type) and the table of defaults."""
-        kinds, known = settable(method), streams.setting(stream)
-        options = RECIPES[method].options()
-        settings = {"seed": 0, "tasks": None, "classes": None, "shuffle": None}
-        given = {key: value for key, value in given.items() if value is not None}
-        for key in given:
-            if key not in kinds:
-                raise unknown(f"setting of {method}", key, kinds)
-        given = {key: _read(key, value, kinds[key]) for key, value in given.items()}
-        content = streams.fingerprint(stream)
-        settings |= {"network": given.get("network") or streams.usual_network(stream, content)}
-        settings |= defaults(method, stream, given.get("memory")) | given
-        if "precision" not in given and (advice := _advice.get().get(settings["network"])):
-            settings["precision"] = advice
-        if settings["network"] is not None and settings["network"] not in NETWORKS:
-            raise unknown("network", settings["network"], NETWORKS)
-        recipe = RECIPES[method]
-        if not recipe.method.remembers:
-            settings["memory"] = 0
-        elif settings["memory"] < 1:
-            raise BadInput(
-                f"memory {settings['memory']} holds nothing; {method} needs at least 1 (the usual sizes are 200 to 5120)"
-            )
-        checks.numbers(**{key: settings[key] for key in ("epochs", "batch", "lr", "momentum", "weight_decay", "seed")})
-        check_forward(settings["forward"])
-        if settings["precision"] not in PRECISIONS:
-            raise unknown("precision", settings["precision"], PRECISIONS)
-        if known and settings["tasks"] is None and settings["classes"] is None:
-            settings["tasks"] = known.tasks
-        # Written out, so that a record says it.
-        schedule = {"warmup": settings["epochs"] // 2, "interval": max(1, settings["epochs"] // 10)}
-        settings = {name: value for name, value in schedule.items() if name in options} | settings
-        chosen = tuple((name, settings.get(name, parameter.default)) for name, parameter in sorted(options.items()))
-        experiment = cls(method, stream, **{name: settings[name] for name in OWN}, content=content, options=chosen)
-        built = experiment.build()  # what the method and its weighting refuse, they refuse now
-        built.weighting.check(built)
-        return experiment
+    def of(
+        cls,
+        /,
+        method: Any = "er",
+        stream: Any = "digits",
+        *,
+        weighting: Any = None,
+        network: Any = None,
+        data: Path | str | None = None,
+        device: str = "auto",
+        **given: Any,
+    ) -> Experiment:
+        """An experiment from what is given and the table of defaults.
+
+        `method`, `weighting`, `stream` and `network` are names, `module:attr`, `file.py:attr`, classes, objects, or tables
+        of a name and options. All else is a setting of the training or an option of one of these, by its name, or where two
+        have it by a name such as `weighting.hidden`; strings are read as the setting's type.
+        """
+        method, weighting = _weighed(method, weighting)
+        found = {"method": look_up("method", method), "weighting": look_up("weighting", weighting)}
+        found["stream"] = _data(stream, data)
+        source = found["stream"]
+        network = network or streams.usual_network(source.at or source.name, source.source, lambda: _shape(source, data))
+        found |= {"network": look_up("network", network)} if network else {}
+        kinds = {kind: {key: p.annotation for key, p in options_of(kind, one.thing).items()} for kind, one in found.items()}
+        places = _places(kinds)
+        settings: dict[tuple[str, str], Any] = {}
+        usual = defaults(found["method"].name, found["weighting"].name, source.name, _memory(given))
+        for key, value in usual.items():
+            settings |= {place: value for place in places.get(key, [])[:1]}
+        for kind, one in found.items():
+            for key, value in one.given.items():
+                if key not in kinds[kind]:
+                    raise unknown(f"option of {one.name}", key, kinds[kind])
+                settings[kind, key] = read_as(key, value, kinds[kind][key])
+        named = " × ".join(found[kind].name for kind in ("method", "weighting") if found[kind].name != "fixed")
+        for key, value in given.items():
+            if value is not None:
+                kind, key = _place(key, places, named)
+                if found.get(kind) and key in found[kind].given:
+                    raise BadInput(f"{key} is given twice, with {found[kind].name} and on its own; once is enough")
+                settings[kind, key] = read_as(key, value, {**kinds, "training": TRAINING, "": OWN}[kind][key])
+        return _resolved(cls, found, kinds, settings, device)
 
     @classmethod
-    def read(cls, document: dict) -> Experiment:
-        """The experiment a document describes; what it does not say, or left open, is as in the table of defaults."""
-        settings = {key: value for key, value in document.items() if key not in ("content", "options")}
-        if "object" in document["options"] or " " in (document["network"] or ""):
-            raise BadInput("the record is of a method or network object; only the script that made it can run it again")
-        experiment = cls.of(**settings, **document["options"])
-        if experiment.content != document["content"]:
-            what = "is not there" if experiment.content is None else "has changed since"
-            raise BadInput(f"{experiment.stream}, which this record was made from, {what}")
+    def parse(cls, document: Mapping[str, Any]) -> Experiment:
+        """The experiment a document describes, as it was written down: what it names need not be here."""
+        if legacy.is_old(document):
+            return cls.of(**legacy.settings(document))
+        network = document["network"]
+        return cls(
+            *(Spec.parse(document[kind]) for kind in ("method", "weighting", "stream")),
+            network and Spec.parse(network),
+            Training(**document["training"]),
+            int(document["memory"]),
+            int(document["seed"]),
+        )
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any], data: Path | str | None = None) -> Experiment:
+        """The same, if all it names is here and what it was: then it can be run again."""
+        experiment = cls.parse(document)
+        if experiment.network and " " in experiment.network.name:
+            raise BadInput("the record is of a network object; only the script that made it can run it again")
+        experiment.build()
+        now = _data(experiment.stream.at or experiment.stream.name, data).source
+        if now != (document.get("content") if legacy.is_old(document) else experiment.stream.source):
+            what = "is not there" if now is None else "has changed since"
+            raise BadInput(f"{experiment.stream.name}, which this record was made from, {what}")
         return experiment
 
     def build(self) -> Method:
         """The method, with its weighting, as this experiment wants it."""
-        return RECIPES[self.method].build(dict(self.options))
+        weighting = look_up("weighting", self.weighting).thing(**dict(self.weighting.options))
+        return look_up("method", self.method).thing(weighting=weighting, **dict(self.method.options))
+
+    def with_options(self, kind: str, **options: Any) -> Experiment:
+        """The same with other options of its method, weighting, stream or network."""
+        spec = getattr(self, kind)
+        merged = tuple(sorted((dict(spec.options) | {key: frozen(value) for key, value in options.items()}).items()))
+        return replace(self, **{kind: replace(spec, options=merged)})
 
     def document(self) -> dict[str, Any]:
         """All settings as plain data, as they are written down and read back."""
-        return json.loads(json.dumps({**asdict(self), "options": dict(self.options)}))
+        specs = {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
+        named = {kind: spec and spec.document() for kind, spec in specs.items()}
+        return {**named, "training": asdict(self.training), "memory": self.memory, "seed": self.seed}
+
+    def settings(self) -> dict[str, Any]:
+        """All settings side by side, by the names they are set by."""
+        flat: dict[str, Any] = {"method": self.method.name, "weighting": self.weighting.name, "stream": self.stream.name}
+        flat |= {"network": self.network and self.network.name, "memory": self.memory, "seed": self.seed}
+        flat |= asdict(self.training)
+        for kind in ("stream", "method", "weighting", "network"):
+            for key, value in getattr(self, kind).options if getattr(self, kind) else ():
+                flat[f"{kind}.{key}" if key in flat else key] = value
+        return flat
+
+    @property
+    def label(self) -> str:
+        """The method and its weighting in a word: `er`, `rer`, `er+consolidate`."""
+        if (self.method.name, self.weighting.name) in registry.ALIASES.values():
+            return next(name for name, of in registry.ALIASES.items() if of == (self.method.name, self.weighting.name))
+        plain = self.weighting.name == "fixed"
+        return self.method.label if plain else f"{self.method.label}+{self.weighting.label}"
 
     @property
     def hash(self) -> str:
-        text = json.dumps([FORMAT, self.document()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Of all settings; where a file lies is none of them."""
+        known = self.document()
+        for kind in ("method", "weighting", "stream", "network"):
+            (known[kind] or {}).pop("at", None)
+        return hashlib.sha256(json.dumps([FORMAT, known], sort_keys=True).encode()).hexdigest()
 
     @property
     def name(self) -> str:
         """The run's folder: what a person looks for, then the hash that makes it unique."""
-        stream = "".join(c if c.isalnum() or c in ".-" else "_" for c in self.stream)[-40:]
+        plain = lambda text: "".join(c if c.isalnum() or c in ".-+" else "_" for c in text)[-40:]
         size = f"-m{self.memory}" if self.memory else ""
-        return f"{stream}-{self.method}{size}-e{self.epochs}-s{self.seed}-{self.hash[:8]}"
+        words = f"{plain(self.stream.name)}-{plain(self.label)}{size}-e{self.training.epochs}-s{self.seed}"
+        return f"{words}-{self.hash[:8]}"
 
 
-OWN = {f.name: f.type for f in fields(Experiment) if f.name not in ("method", "stream", "content", "options")}
+def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:
+    """A method and its weighting, an alias taken apart."""
+    base, own = registry.parts(method) if isinstance(method, str) else (method, None)
+    if own is not None:
+        if weighting not in (None, own):
+            raise BadInput(f"{method} is {base} weighed by {own}; to weigh it by {weighting}, say {base}")
+        return base, own
+    if weighting is None and isinstance(method, Method):
+        return method, method.weighting
+    return method, "fixed" if weighting is None else weighting
 
 
-def settable(method: str) -> dict[str, str]:
-    """What can be set of an experiment with this method, and its type."""
-    if method not in RECIPES:
-        raise unknown("method", method, RECIPES)
-    return OWN | {name: str(parameter.annotation) for name, parameter in RECIPES[method].options().items()}
+def settable(method: Any, weighting: Any = None, stream: Any = "digits", network: Any = None) -> set[str]:
+    """What can be set of an experiment with these."""
+    method, weighting = _weighed(method, weighting)
+    things = {"method": look_up("method", method).thing, "weighting": look_up("weighting", weighting).thing}
+    things["stream"] = _data(stream, None).thing
+    things |= {"network": look_up("network", network).thing} if network else {}
+    return {"network", "weighting", *_places({kind: options_of(kind, thing) for kind, thing in things.items()})}
 
 
-def _read(key: str, value: Any, kind: str) -> Any:
-    """A setting as its type; a string is what came from the command line."""
-    kind = kind.removesuffix(" | None")
-    words = [word.strip() for word in value.split(",")] if isinstance(value, str) else value
-    try:
-        if isinstance(value, bool):
-            raise ValueError
-        if kind == "int":
-            if isinstance(value, float) and not value.is_integer():
-                raise ValueError
-            return int(value)
-        if kind == "float":
-            return float(value)
-        if kind == "Sequence[float]":
-            return tuple(float(word) for word in words)
-        if kind == "tuple[str, ...]":
-            return tuple(str(word) for word in words)
-        return str(value)
-    except (ValueError, TypeError):
-        wanted = {"int": "a whole number", "float": "a number", "Sequence[float]": "numbers with commas between"}
-        raise BadInput(f"{key} '{value}' is not {wanted.get(kind, 'a list with commas between')}") from None
+def _data(given: Any, data: Path | str | None) -> Found:
+    """The stream: one of those built in, one's own images, or what somebody else's function makes."""
+    name = given.get("name") if isinstance(given, Mapping) else given
+    if not isinstance(name, str) or registry.refers("stream", name) or name not in registry.STREAMS and not streams.own(name):
+        return look_up("stream", given)
+    options = {key: value for key, value in given.items() if key != "name"} if isinstance(given, Mapping) else {}
+    source = streams.fingerprint(name, Path(data) if data else None)
+    if (mine := streams.own(name)) is None:
+        return Found(name, streams.load, source, None, options)
+    kind, path = mine
+    return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{path.resolve()}", options)
+
+
+def load(stream: Spec, data: Path | str | None = None) -> Stream:
+    """The stream an experiment names, read once per process."""
+    return _load(stream.at or stream.name, stream, str(data) if data else None)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(name: str, stream: Spec, data: str | None) -> Stream:
+    root = Path(data) if data else None
+    if name in registry.STREAMS or streams.own(name):
+        return streams.load(name, data=root, **dict(stream.options))
+    make = registry.find("stream", stream.at if stream.at and stream.source else stream.name)
+    wanted = {"data": root} if "data" in inspect.signature(make).parameters else {}
+    loaded = make(**dict(stream.options), **wanted)
+    if not isinstance(loaded, Stream):
+        raise BadInput(f"{stream.name} makes a {type(loaded).__name__}; a stream is an everlearn.Stream of tasks")
+    return loaded
+
+
+def _shape(found: Found, data: Path | str | None) -> tuple[int, ...]:
+    """Of the images of a stream, with its usual options."""
+    return load(Spec(found.name, tuple(sorted(found.given.items())), found.source, found.at), data).shape
+
+
+def _places(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Where each setting belongs: to the experiment itself, its training, or one of its specs, which two may share a name."""
+    places: dict[str, list[tuple[str, str]]] = {key: [("", key)] for key in OWN}
+    for kind, keys in {"training": TRAINING, **kinds}.items():
+        for key in keys:
+            places.setdefault(key, []).append((kind, key))
+            places[f"{kind}.{key}"] = [(kind, key)]
+    return places
+
+
+def _place(key: str, places: Mapping[str, list[tuple[str, str]]], named: str) -> tuple[str, str]:
+    if key not in places:
+        raise unknown(f"setting of {named}", key, [name for name in places if "." not in name])
+    if len(places[key]) > 1:
+        ways = " or ".join(f"{kind}.{key}" for kind, _ in places[key])
+        raise BadInput(f"{key} is a setting of two of its parts; say {ways}")
+    return places[key][0]
+
+
+def _memory(given: Mapping[str, Any]) -> int | None:
+    return None if given.get("memory") is None else read_as("memory", given["memory"], int)
+
+
+def _resolved(
+    cls: type[Experiment], found: dict[str, Found], kinds: Mapping[str, Any], settings: Mapping, device: str
+) -> Experiment:
+    """Everything that was left open, written out; what cannot be is refused."""
+    of = lambda kind: {key: value for (place, key), value in settings.items() if place == kind}
+    chosen = {kind: {key: p.default for key, p in options_of(kind, found[kind].thing).items()} | of(kind) for kind in kinds}
+    for kind, options in chosen.items():
+        for key, value in options.items():
+            if value is inspect.Parameter.empty:
+                raise BadInput(f"{found[kind].name} needs its option '{key}'; give it with --set {key}=…")
+    training = of("training")
+    if "precision" not in training and "network" in found:
+        training["precision"] = networks.precision(found["network"].thing, checks.device(device).type)
+    training = Training(**training)
+    weighting = found["weighting"].thing(**chosen["weighting"])
+    method = found["method"].thing(weighting=weighting, **chosen["method"])
+    weighting.check(method)  # what the method and its weighting refuse, they refuse now
+    open_ones = {key for key, value in chosen["weighting"].items() if value is None}
+    chosen["weighting"] |= {key: value for key, value in weighting.schedule(training).items() if key in open_ones}
+    if "weights" in chosen["weighting"]:
+        chosen["weighting"]["weights"] = weights_of(weighting, method)
+    stream, setting = chosen["stream"], streams.STREAMS.get(found["stream"].name)
+    if setting and stream["tasks"] is None and stream["classes"] is None:
+        stream["tasks"] = setting.tasks
+    own = {"seed": 0, "memory": 0} | of("")
+    number("seed", own["seed"], whole=True)
+    if not method.remembers:
+        number("memory", own["memory"], whole=True)
+    elif own["memory"] < 1:
+        raise BadInput(
+            f"memory {own['memory']} holds nothing; {found['method'].name} needs at least 1 (the usual sizes are 200 to 5120)"
+        )
+    spec = lambda kind: Spec(
+        found[kind].name,
+        tuple(sorted((key, frozen(value)) for key, value in chosen[kind].items())),
+        found[kind].source,
+        found[kind].at,
+    )
+    specs = {kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")}
+    return cls(**specs, training=training, memory=own["memory"] if method.remembers else 0, seed=own["seed"])

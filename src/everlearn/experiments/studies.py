@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlearn.errors import BadInput, unknown
-from everlearn.experiments.experiment import RECIPES, Experiment, settable
+from everlearn import registry
+from everlearn.experiments.experiment import Experiment, settable
+from everlearn.experiments.spec import look_up
 
 Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one a seed
 Overrides = Mapping[str, Any]
@@ -44,25 +46,40 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     for key, values in axes.items():
         if twice := [value for i, value in enumerate(values) if str(value) in map(str, values[:i])]:
             raise BadInput(f"{key} names {_shown(twice[0])} twice; once is enough")
-    varying = [key for key, values in axes.items() if len(values) > 1 and key != "method"]
-    told = {"method", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
+    varying = [key for key, values in axes.items() if len(values) > 1 and key not in ("method", "weighting")]
+    said = {"method", "weighting", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
     for key in given:
-        if key in told:
+        if key in said:
             raise BadInput(f"--set {key}: this study says itself what {key} is; --only chooses among its rows")
     rows: Rows = {}
     for combination in itertools.product(*axes.values()):
         chosen = dict(zip(axes, combination))
-        keeps = RECIPES[chosen["method"]].method.remembers if chosen.get("method") in RECIPES else True
+        specs = {key: chosen[key] for key in ("method", "weighting", "stream", "network") if key in chosen}
+        able = settable(**specs)
+        fitting = {key: value for key, value in given.items() if key in able}
+        fitting |= {key: value for key, value in given.items() if key in ("data", "device")}
+        row = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
+        keeps = look_up("method", row[0].method).thing.remembers
         parts = [
             f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
         ]
-        row = label or ", ".join([str(chosen.get("method")), *parts])
-        fitting = {key: value for key, value in given.items() if key in settable(str(chosen.get("method")))}
-        rows[row] = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
+        own = [_options(chosen[key]) for key in ("method", "weighting") if key in chosen]
+        named = label or ", ".join([row[0].label + "".join(own), *parts])
+        if named in rows:
+            raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
+        rows[named] = row
     return rows
 
 
+def _options(spec: Any) -> str:
+    """The options a spec came with, for a row's label."""
+    given = {key: value for key, value in spec.items() if key != "name"} if isinstance(spec, Mapping) else {}
+    return f"({', '.join(f'{key} = {_shown(value)}' for key, value in given.items())})" if given else ""
+
+
 def _shown(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{value.get('name')}{_options(value)}"
     return f"[{', '.join(map(str, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
@@ -168,6 +185,12 @@ def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
     return rows
 
 
+def demo(seeds: int) -> Rows:
+    """Forgetting and its cure, on Split-Digits."""
+    each = (m for base, own in FAMILIES.items() for m in (base, own, f"{base}+consolidate"))
+    return grid(seeds, stream="digits", memory=20, epochs=10, method=("finetune", *each, "joint"))
+
+
 Make = Callable[[int, Overrides], Rows]
 CIFAR = "on CIFAR-10"
 QUICK = (  # a name, seeds, what `beside` is given, and words for it
@@ -266,11 +289,16 @@ def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: 
                 raise BadInput(f"no row of {name} has '{words}' in its label; the rows: {'; '.join(found.rows)}")
             chosen |= having
         found = found._replace(rows={label: row for label, row in found.rows.items() if label in chosen})
-    known = set().union(*(settable(row[0].method) for row in found.rows.values()))
+    known = set().union(*(_settable(row[0]) for row in found.rows.values()))
     for key in given:
         if key not in known:
             raise unknown(f"setting of the methods in {name}", key, sorted(known))
     return found
+
+
+def _settable(experiment: Experiment) -> set[str]:
+    specs = experiment.method, experiment.weighting, experiment.stream.at or experiment.stream.name, experiment.network
+    return {"data", "device", *settable(*specs)}
 
 
 def bases(study: Study, against: str) -> dict[str, str]:
@@ -326,8 +354,11 @@ def _axis(path: Path, key: str, value: Any) -> Any:
         raise BadInput(
             f"{path}: {key} = {value!r} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
         )
-    if key in ("method", "stream") and not all(isinstance(v, str) for v in (value if row(value) else [value])):
-        raise BadInput(f"{path}: {key} = {value!r} must be a name or a list of names")
+    if key in ("method", "weighting", "stream", "network"):
+        named = value if isinstance(value, list) else [value]
+        if not named or not all(isinstance(v, str) or isinstance(v, dict) and "name" in v for v in named):
+            raise BadInput(f"{path}: {key} = {value!r} must be a name, a table with a name, or a list of such")
+        return named
     if not (plain(value) or row(value)):
         raise BadInput(f"{path}: {key} = {value!r} must be a value or a list of values")
     return value

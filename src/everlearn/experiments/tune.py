@@ -19,14 +19,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from everlearn import registry
 from everlearn.core import ranks
-from everlearn.experiments import runs
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.experiments.experiment import Experiment, load
+from everlearn.experiments.run import Run, choose, finish
 from everlearn.experiments.store import Store, alone
-from everlearn.data.streams import Stream
-from everlearn.experiments.studies import FAMILIES
-from everlearn.core.terms import Fixed, preset
+from everlearn.data import Stream
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials
 RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays 1
@@ -37,27 +36,26 @@ HOLDOUT = 0.1
 def rivals(given: Sequence[Mapping[str, Any]]) -> dict[str, list[Experiment]]:
     """By method, the experiments asked for, one a seed, and those of its relational version where there is one."""
     own = [Experiment.of(**settings) for settings in given]
-    method, recipe = own[0].method, RECIPES[own[0].method]
-    fixed = {name: r.method for name, r in RECIPES.items() if r.weighting is Fixed and len(r.method.names) > 1}
-    if recipe.weighting is not Fixed:
-        base = next(name for name in fixed if fixed[name] is recipe.method)
+    first = own[0]
+    if first.weighting.name != "fixed":
         raise BadInput(
-            f"{method} weighs its loss terms by {recipe.weighting.__name__}; tune {base}, its weights are fixed"
+            f"{first.label} weighs its loss terms by {first.weighting.name}; tune {first.method.name}, its weights are fixed"
         )
-    if method not in fixed:
-        raise BadInput(f"{method} has one loss term, so no weight to tune; methods that have: {', '.join(fixed)}")
+    method = first.build()
+    if len(method.names) == 1:
+        several = [name for name in registry.known("method") if len(registry.find("method", name).names) > 1]
+        raise BadInput(f"{first.label} has one loss term, so no weight to tune; methods that have: {', '.join(several)}")
     if given[0].get("weights") is not None:
         raise BadInput("weights are what is searched for; leave --set weights away")
-    relational = FAMILIES.get(method)
-    more = (
-        {relational: [Experiment.of(**{**settings, "method": relational}) for settings in given]} if relational else {}
-    )
-    return {method: own} | more
+    if not method.own_draws():
+        return {first.label: own}
+    relational = [Experiment.of(**{**settings, "weighting": "relation"}) for settings in given]
+    return {first.label: own, relational[0].label: relational}
 
 
 def weighed(experiment: Experiment, weights: Sequence[float]) -> Experiment:
     """The experiment with other weights."""
-    return replace(experiment, options=tuple((dict(experiment.options) | {"weights": tuple(weights)}).items()))
+    return experiment.with_options("weighting", weights=tuple(weights))
 
 
 def held_out(stream: Stream, fraction: float = HOLDOUT, seed: int = 0) -> Stream:
@@ -106,8 +104,8 @@ def search(
     optuna = _optuna()
     if not 0 < holdout < 1:
         raise BadInput(f"holdout {holdout:g} must lie between 0 and 1; 0.1 holds a tenth of the training images out")
-    first, device = experiments[0], runs.choose(device)
-    stream, names = held_out(runs.load(first, data), holdout, first.seed), first.build().names[1:]
+    first, device = experiments[0], choose(device)
+    stream, names = held_out(load(first.stream, data), holdout, first.seed), first.build().names[1:]
     store.prepare()
     path = store.root / file_of(experiments, holdout)
 
@@ -124,7 +122,7 @@ def search(
             tell(f"trials there already: {there}, in {path}")
         while (number := len(figures())) < trials:
             if number == 0 and not study.get_trials(states=(optuna.trial.TrialState.WAITING,)):
-                default = preset(dict(first.options)["weights"], first.build())[1:].tolist()
+                default = first.weighting["weights"][1:]
                 study.enqueue_trial(dict(zip(names, default)))
             seed = np.random.SeedSequence([first.seed, number]).generate_state(1)
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=STARTUP, seed=int(seed[0]))
@@ -138,7 +136,7 @@ def search(
     if not complete:
         raise EverlearnError(
             f"none of {trials} trials came to its end, for the loss did not stay a finite number; a smaller learning rate "
-            f"than {first.lr} may help (--set lr={first.lr / 10:g})"
+            f"than {first.training.lr} may help (--set lr={first.training.lr / 10:g})"
         )
     return {
         "file": str(path),
@@ -188,9 +186,9 @@ def _validate(experiments: Sequence[Experiment], stream: Stream, device: str, tr
                 if step < len(experiments) * len(stream) and _hopeless(trial, value, step, images):
                     raise TrialPruned
 
-        run = runs.Run(experiment, stream, device)
+        run = Run(experiment, stream, device)
         try:
-            accs.append(runs.finish(run.steps(report))["class_il"]["acc"])
+            accs.append(finish(run.steps(report))["class_il"]["acc"])
         except BadInput:
             raise
         except EverlearnError:  # weights too large for the learning rate: the loss is no longer a finite number

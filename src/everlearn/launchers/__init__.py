@@ -1,28 +1,28 @@
-"""Where runs are performed. A place is one function in one file:
+"""Where runs are performed. A launcher is one function, found by its name like everything else:
 
-    perform(todo, job, report) -> an iterator of (experiment, None or what went wrong)
+    launch(todo, job, report) -> an iterator of (experiment, None or what went wrong)
 
-It performs each experiment once, somewhere, and yields as they end; the run is in `job.store` by then. `perform_all` does the rest.
+It performs each experiment once, somewhere, and yields as they end; the run is in `job.store` by then. `perform` does the rest.
 """
 
 from __future__ import annotations
 
 import importlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from everlearn import registry
 from everlearn.core import ranks
-from everlearn.experiments import runs
-from everlearn.errors import BadInput, EverlearnError, unknown
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.experiments import run
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Busy, Damaged, Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]
-FAILURES = (EverlearnError, OSError, MemoryError, RuntimeError, ValueError)  # of a run, and not of ours
-PLACES = ("local", "ray", "slurm")
 DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it
 AGAIN = 3  # times a run is started anew when its worker dies
@@ -38,23 +38,16 @@ class Job:
     data: Path | None = None
     fresh: bool = False
     deterministic: bool = False
-    jobs: int | None = None  # at most so many at a time; None: the place decides
+    jobs: int | None = None  # at most so many at a time; None: the launcher decides
     pack: int | None = None  # runs that share a GPU; None: as many as fit
-    options: Mapping[str, str | int] = field(default_factory=dict)  # the place's own
+    options: Mapping[str, str | int] = field(default_factory=dict)  # the launcher's own
 
-    def run(self, experiment: Experiment, report: Callable[[dict], None] | None = None) -> None:
-        runs.perform(
-            experiment,
-            self.store,
-            device=self.device,
-            data=self.data,
-            fresh=self.fresh,
-            deterministic=self.deterministic,
-            report=report,
-        )
+    def steps(self, experiment: Experiment, report: Callable[[dict], None] | None = None) -> run.Steps:
+        """The run, a step at a time, kept in the store."""
+        return run.recorded(experiment, self.store, self.device, self.data, report, self.fresh, self.deterministic)
 
 
-def perform_all(
+def perform(
     experiments: Sequence[Experiment],
     store: Store,
     *,
@@ -67,20 +60,18 @@ def perform_all(
 
     A run that another process is at is waited for, and done here if that process dies. `more` are fields of Job.
     """
-    if on not in PLACES:
-        raise unknown("place", on, PLACES)
+    launch = registry.find("launcher", on)
     if on == "local" and more.get("options"):
-        raise BadInput("--place is for --on ray and --on slurm")
+        raise BadInput("--launcher-option is for --on ray and --on slurm")
     if on != "local" and ranks.distributed():
-        raise BadInput(f"--on {on} and torchrun both deal out the work; use one of the two")
-    job = Job(store, runs.choose(device) if on == "local" else device, **more)
-    perform = importlib.import_module(f"everlearn.launchers.{on}").perform
+        raise BadInput(f"--on {on} and torchrun both hand out the work; use one of the two")
+    job = Job(store, run.choose(device) if on == "local" else device, **more)
     todo = ranks.broadcast_object([experiment for experiment in experiments if job.fresh or not store.has(experiment)])
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:
         busy = []
-        for experiment, error in perform(todo, job, report):
+        for experiment, error in launch(todo, job, report):
             if error is not None and ranks.distributed():
                 raise error  # the other ranks are in the middle of it
             if isinstance(error, Done):  # by another process, in the meantime
@@ -100,6 +91,11 @@ def perform_all(
     return ranks.broadcast_object([wrong[e] if e in wrong else _read(store, e) for e in experiments])
 
 
+def device_of(on: str, device: str) -> str:
+    """The kind of device runs will have there: a cluster's jobs get a GPU only where one is asked for."""
+    return run.choose(device) if on == "local" else "cuda" if device == "cuda" else "cpu"
+
+
 def _read(store: Store, experiment: Experiment) -> dict | Exception:
     try:
         return store.result(experiment)
@@ -116,11 +112,23 @@ def needs(module: str, extra: str):
 
 
 def attempted(job: Job, experiment: Experiment, report: Callable[[dict], None] | None = None) -> Exception | None:
-    """What went wrong with a run, if it was the run and not us."""
+    """What went wrong with a run."""
     try:
-        job.run(experiment, report)
-    except FAILURES as error:
-        return error
+        run.finish(job.steps(experiment, report))
+    except Exception as error:
+        return failure(error)
+
+
+def failure(error: Exception) -> Exception:
+    """An error that can travel between processes and has its traceback with it. What is not ours becomes a sentence that
+    says where it happened: it may be somebody else's method."""
+    told = "".join(traceback.format_exception(error))
+    if not isinstance(error, (EverlearnError, OSError, MemoryError)) and "out of memory" not in str(error):
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        words = str(error).strip().splitlines() or ["no message"]
+        error = EverlearnError(f"{type(error).__name__}: {words[0]} ({Path(frame.filename).name}, line {frame.lineno})")
+    error.traceback = told
+    return error
 
 
 def each(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:

@@ -18,25 +18,27 @@ from concurrent.futures.process import BrokenProcessPool
 import torch
 
 from everlearn.core import ranks
-from everlearn.experiments import runs
 from everlearn.core.capture import own_stream
+from everlearn.core.theta import small
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
-from everlearn.launchers import AGAIN, FAILURES, Job, Outcome, Report, attempted, each
+from everlearn.experiments.run import parameters
+from everlearn.experiments.spec import look_up
+from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
 
 
-def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     """Small networks: a process a core. On a GPU: `pack` runs side by side. Else one run after the other, over all ranks."""
     if ranks.distributed():
         yield from each(todo, job, report)
         return
     if job.device == "cuda":
-        pack = job.pack or fitting(todo)
-        for precision in dict.fromkeys(e.precision for e in todo):  # torch has one setting for all runs of a process
-            same = [experiment for experiment in todo if experiment.precision == precision]
+        pack = job.pack or fitting(todo, job)
+        for precision in dict.fromkeys(e.training.precision for e in todo):  # torch has one setting for all runs of a process
+            same = [experiment for experiment in todo if experiment.training.precision == precision]
             yield from pack_up(same, job, report, pack) if min(pack, len(same)) > 1 else each(same, job, report)
         return
-    workers = min(len(todo), job.jobs or cores()) if all(map(_small, todo)) else 1
+    workers = min(len(todo), job.jobs or cores()) if all(small(parameters(e, job.data)) for e in todo) else 1
     if workers < 2:
         yield from each(todo, job, report)
         return
@@ -44,26 +46,19 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
 
 
 MOST = 5  # runs on one GPU; more gain little
-NEED = {"mlp": 0.2, "cnn": 0.5}  # GiB a run; of a larger network's, generously: benchmarks/results has the figures
-LARGE = 4.0
-EACH = 3  # GSS holds a gradient a sample: so many times as much
+SMALL, LARGE = 0.5, 4.0  # GiB per run of a small and of a larger network, generously: benchmarks/results has the figures
 
 
-def fitting(todo: Sequence[Experiment]) -> int:
+def fitting(todo: Sequence[Experiment], job: Job) -> int:
     """How many of these runs the GPU's free memory takes."""
     free, _ = torch.cuda.mem_get_info()
-    needs = [NEED.get(e.network, LARGE) * (EACH if e.method == "gss" else 1) for e in todo]
-    return max(1, min(MOST, int(free / 2**30 / max(needs, default=LARGE))))
+    of = lambda e: (SMALL if small(parameters(e, job.data)) else LARGE) * look_up("method", e.method).thing.memory_factor
+    return max(1, min(MOST, int(free / 2**30 / max(map(of, todo), default=LARGE))))
 
 
 def cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _small(experiment: Experiment) -> bool:
-    """Does it run on one thread? Then the number of workers does not change its bits."""
-    return experiment.network in ("mlp", "cnn")
 
 
 def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
@@ -119,8 +114,7 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                steps = runs.performing(experiment, job.store, job.device, job.data, tell, job.fresh, job.deterministic)
-                active.append((experiment, steps, own_stream()))
+                active.append((experiment, job.steps(experiment, tell), own_stream()))
             for run in list(active):
                 experiment, steps, stream = run
                 with stream:
@@ -130,8 +124,8 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
                         continue
                     except StopIteration:
                         pass
-                    except FAILURES as failure:
-                        error = failure
+                    except Exception as reason:
+                        error = failure(reason)
                 active.remove(run)
                 yield experiment, error
     finally:
@@ -181,7 +175,7 @@ def _stop(*_) -> None:
 
 def _work(number: int, experiment: Experiment, job: Job) -> Exception | None:
     tell = lambda record: _records.put(
-        (number, {key: record[key] for key in ("event", "task", "epoch") if key in record})
+        (number, {key: record[key] for key in ("event", "task", "epoch", "tasks") if key in record})
     )
     try:
         return attempted(job, experiment, tell)

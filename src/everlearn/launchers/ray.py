@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment
 from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
-from everlearn.launchers.remote import claims, perform_there
+from everlearn.launchers.remote import claims, run_there
 
 
-def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     ray = needs("ray", "ray")
     if not ray.is_initialized():
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
@@ -28,7 +28,7 @@ def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Ou
     cluster = ray.cluster_resources()
     gpu = job.device == "cuda" or job.device == "auto" and cluster.get("GPU", 0) > 0
     share = {"num_gpus": 1 / (job.pack or 1)} if gpu else {}
-    remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(perform_there)
+    remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(run_there)
     room = job.jobs or max(1, int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1)))
     waiting, out = deque(todo), {}
     # Ray reports lost nodes on stdout, which is the result's.

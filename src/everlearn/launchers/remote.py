@@ -1,4 +1,4 @@
-"""What places that run elsewhere have in common: a run is claimed here, performed there, and its files are brought back."""
+"""What launchers that run elsewhere have in common: a run is claimed here, performed there, and its files are brought back."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ except ImportError:  # Windows
 Files = dict[str, bytes]
 
 
-def perform_there(job: Job, experiment: Experiment, folder: Path | None = None) -> Files | Exception:
+def run_there(job: Job, experiment: Experiment, folder: Path | None = None) -> Files | Exception:
     """On the other machine: the run's files, or what went wrong with it. Where the `folder` outlives a lost run, the next
     attempt goes on from its checkpoint."""
-    from everlearn.experiments.runs import choose
+    from everlearn.experiments.run import choose
 
     with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
         own = replace(job, store=Store(root), device=choose(job.device), fresh=False)

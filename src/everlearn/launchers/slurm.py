@@ -16,7 +16,7 @@ from pathlib import Path
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment
 from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
-from everlearn.launchers.remote import Files, claims, perform_there
+from everlearn.launchers.remote import Files, claims, run_there
 from everlearn.launchers.local import cores
 from everlearn.experiments.store import Store
 
@@ -27,7 +27,7 @@ class Work:
     """What a job of the array does; told to make way, it asks to be started again."""
 
     def __call__(self, job: Job, experiment: Experiment, folder: Path) -> Files | Exception:
-        return perform_there(job, experiment, folder)
+        return run_there(job, experiment, folder)
 
     def checkpoint(self, *given):
         from submitit.helpers import DelayedSubmission
@@ -35,14 +35,14 @@ class Work:
         return DelayedSubmission(self, *given)
 
 
-def perform(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     submitit = needs("submitit", "slurm")
     options = {"cluster": "slurm", "name": "everlearn", "cpus_per_task": 1, "timeout_min": 24 * 60} | dict(job.options)
     options |= {"gpus_per_node": 1} if job.device == "cuda" else {}
     here = (cluster := options.pop("cluster")) == "local"
     if cluster == "slurm" and not shutil.which("sbatch"):
         raise BadInput(
-            "there is no Slurm here (no sbatch); --place cluster=local tries it with processes of this machine"
+            "there is no Slurm here (no sbatch); --launcher-option cluster=local tries it with processes of this machine"
         )
     options |= {"slurm_array_parallelism": job.jobs} if job.jobs and not here else {}
     try:

@@ -1,4 +1,4 @@
-"""One file a method; `METHODS` names them all."""
+"""One file per method."""
 
 import inspect
 
@@ -17,21 +17,10 @@ from everlearn.methods.lwf import LwF
 from everlearn.methods.oewc import OEWC
 from everlearn.methods.si import SI
 
-METHODS: dict[str, type[Method]] = {
-    "finetune": FineTune,
-    "joint": Joint,
-    "oewc": OEWC,
-    "si": SI,
-    "lwf": LwF,
-    "gem": GEM,
-    "agem": AGEM,
-    "icarl": ICaRL,
-    "gss": GSS,
-    "er": ER,
-    "er-ace": ERACE,
-    "der": DER,
-    "der++": DERpp,
-}
+__all__ = [
+    *("AGEM", "DER", "ER", "ERACE", "GEM", "GSS", "OEWC", "SI"),
+    *("DERpp", "FineTune", "ICaRL", "Joint", "LwF", "Method"),
+]
 # The help of a method without words of its own is its file's, the equation, and not its parent's.
-for _method in METHODS.values():
+for _method in (AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF):
     _method.__doc__ = _method.__doc__ or inspect.getdoc(inspect.getmodule(_method))

@@ -2,76 +2,116 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
-from everlearn.errors import BadInput
-from everlearn.core.plan import reservoir
+from everlearn.core.plan import ONE_VIEW, Draw, Views, reservoir
 from everlearn.core.state import Stateful
-from everlearn.data.streams import Task
-from everlearn.core.terms import Batch, Fixed, Term, Terms, Weighting, cross_entropy, seen_by
+from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
+from everlearn.errors import BadInput
+from everlearn.weightings.base import Weighting
+from everlearn.weightings.fixed import Fixed
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class Method(Stateful):
     """Fine-tuning: L = CE(new). Everything a method may do differently is here, with what happens if it does not.
 
-    `names` name the loss terms, new samples' first; `draws` is the number of memory batches they are computed on, and
-    `references` that of further ones, for `direction` and `remember`. `remembers`: it has a memory, written in training by
-    `slot_rule`, with logits if it `records`. `merges`: all tasks are learned as one. `captures`: its step never waits for
-    a value. `weighting` says how much each term of each row counts.
+    `weighting` says how much each term of each row counts; `weights` are the usual fixed ones, all 1 if empty, and `preset`
+    those a learned or scheduled weighting starts from, if others.
     """
 
-    names: tuple[str, ...] = ("new",)
-    draws = references = 0
-    remembers = records = merges = False
+    names: tuple[str, ...] = ("new",)  # of the loss terms, new samples' first
+    weights: tuple[float, ...] = ()
+    preset: tuple[float, ...] | None = None
+    draws: int | tuple[Draw, ...] = 0  # memory batches for `rehearse`: how many, or each with its size and views
+    references: int | tuple[Draw, ...] = 0  # further ones, for `direction` and `remember`
+    views: Views = ONE_VIEW  # of new samples: further ones are in `new.others`
+    features = False  # batches also have `features`, what the network's head reads
+    remembers = False  # it has a memory, written in training by `slot_rule`, and beside a sample it `keeps` these:
+    keeps: tuple[str, ...] = ()
     slot_rule = staticmethod(reservoir)
-    captures = True
+    merges = False  # all tasks are learned as one
+    captures = True  # its step never waits for a value
+    memory_factor = 1  # how many times an ordinary run's share of a GPU's memory it needs
+    derived = ("weighting",)
 
     def __init__(self, weighting: Weighting | None = None):
         self.weighting = weighting or Fixed()
 
     # Inside a step ------------------------------------------------------------------------------------------------
+    def select(self, step: Step) -> None:
+        """Before anything else, once per step: exchange `step.new` or `step.replay`, by losses say, or mix them."""
+
     def learn(self, new: Batch) -> list[Term]:
         """The terms on the new samples."""
         return [cross_entropy(new)]
 
     def rehearse(self, *replay: Batch) -> list[Term]:
-        """The terms on the memory, one batch a draw. Their sum is also the outer loss of a relational weighting."""
+        """The terms on the memory, one batch per draw. Their sum is also the outer loss of a relational weighting."""
         return []
 
-    def direction(self, gradient: Tensor, step) -> Tensor:
-        """Which way to go, given the gradient of the weighed terms."""
+    def direction(self, gradient: Tensor, step: Step) -> Tensor:
+        """Which way to go, given the gradient of the weighed terms. Called for virtual steps too: it changes nothing."""
         return gradient
 
-    def remember(self, step, terms: Terms) -> None:
+    def after_step(self, step: Step, gradient: Tensor, direction: Tensor) -> None:
+        """Once per step, when θ has moved."""
+
+    def kept(self, step: Step, terms: Terms) -> dict[str, Tensor]:
+        """What goes into the memory beside each new sample, for every name in `keeps`: [B, …]."""
+        return {"logits": terms.new.z, "features": terms.new.features}
+
+    def remember(self, step: Step, terms: Terms) -> None:
         """What to keep of this step: unless told otherwise, the new samples, in the slots drawn for them."""
         if step.slots is not None:
-            step.memory.write(step.slots, step.x, step.y, terms.new.z.detach())
+            step.memory.write(step.slots, step.x, step.y, **self.kept(step, terms))
 
     # Between tasks ------------------------------------------------------------------------------------------------
-    def training_set(self, learner, task: Task) -> tuple[Tensor, Tensor]:
+    def fields(self, learner: Learner) -> dict[str, tuple[int, ...]]:
+        """The shape of what it `keeps` beside a sample."""
+        known = {"logits": lambda: (learner.classes,), "features": lambda: (learner.width,)}
+        return {name: known[name]() for name in self.keeps}
+
+    def training_set(self, learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
         """What to train on: images and labels."""
         return task.train
 
-    def begin_task(self, learner, task: Task) -> None: ...
+    def begin_task(self, learner: Learner, task: Task) -> None: ...
 
-    def end_task(self, learner, task: Task) -> None: ...
+    def end_task(self, learner: Learner, task: Task) -> None: ...
 
-    def predict(self, learner, x: Tensor) -> Tensor:
-        """A score a class for images as stored, [N, C]."""
+    def predict(self, learner: Learner, x: Tensor) -> Tensor:
+        """A score per class for images as stored, [N, C]."""
         return learner.logits(x)
 
     # Put together -------------------------------------------------------------------------------------------------
+    def own_draws(self) -> tuple[Draw, ...]:
+        return (Draw(),) * self.draws if isinstance(self.draws, int) else self.draws
+
+    def all_draws(self) -> tuple[tuple[Draw, ...], ...]:
+        """The memory batches of a step: for the terms, for the weighting, for the method's other needs."""
+        own = len(self.own_draws())
+        drawn = self.weighting.draws(self.own_draws())
+        more = (Draw(),) * self.references if isinstance(self.references, int) else self.references
+        return drawn[:own], drawn[own:], more
+
     def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *replay = seen_by(net, new, *replay)
-        terms = [*self.learn(new), *self.rehearse(*replay)]
+        learned, rehearsed = self.learn(new), self.rehearse(*replay)
         own, names = type(self).__name__, ", ".join(self.names)
-        if not all(isinstance(term, Term) and term.loss.shape == new.y.shape for term in terms):
-            raise BadInput(f"{own}: learn and rehearse must each give a list of Term(loss, batch), a loss a row")
-        if len(terms) != len(self.names):
+        if not all(isinstance(term, Term) and term.loss.shape == term.batch.y.shape for term in (*learned, *rehearsed)):
+            raise BadInput(f"{own}: learn and rehearse must each give a list of Term(loss, batch), a loss per row")
+        if len(terms := [*learned, *(term._replace(preserves=True) for term in rehearsed)]) != len(self.names):
             raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
         return Terms(terms)
 
     def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
-        return sum(term.loss.mean() for term in self.rehearse(*seen_by(net, *replay)))
+        return sum(term.masked().mean() for term in self.rehearse(*seen_by(net, *replay)))

@@ -13,7 +13,8 @@ from everlearn.core.terms import Batch, Term, distance
 
 class DER(ER):
     names = ("new", "dark")
-    records = True
+    weights = preset = (1.0, 0.3)
+    keeps = ("logits",)
 
     def rehearse(self, dark: Batch) -> list[Term]:
         return [distance(dark)]

@@ -11,8 +11,9 @@ from everlearn.core.terms import Batch, Term, cross_entropy, distance
 
 class DERpp(ER):
     names = ("new", "dark", "memory")
+    weights = preset = (1.0, 0.2, 0.5)
     draws = 2
-    records = True
+    keeps = ("logits",)
 
     def rehearse(self, dark: Batch, labelled: Batch) -> list[Term]:
         return [distance(dark), cross_entropy(labelled)]

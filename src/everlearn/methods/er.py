@@ -14,6 +14,7 @@ class ER(Method):
     """The memory is a reservoir over every presented sample, written after each step."""
 
     names = ("new", "memory")
+    weights, preset = (1.0, 1.0), (1.0, 0.5)  # the preset is the paper's
     draws = 1
     remembers = True
 

@@ -18,7 +18,8 @@ from torch import Tensor
 from everlearn.core import ranks
 from everlearn.errors import BadInput, number
 from everlearn.methods.episodic import Episodic
-from everlearn.core.terms import Batch, Weighting, cross_entropy, seen_by
+from everlearn.weightings.base import Weighting
+from everlearn.core.terms import Batch, cross_entropy, seen_by
 
 
 class GEM(Episodic):

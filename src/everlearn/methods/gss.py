@@ -23,6 +23,7 @@ from everlearn.core.terms import Batch, Terms, cross_entropy
 
 class GSS(ER):
     references = 1
+    memory_factor = 3  # it holds a gradient per sample
     slot_rule = staticmethod(chances)
 
     def begin_task(self, learner, task) -> None:
@@ -34,8 +35,8 @@ class GSS(ER):
         (drawn,) = step.references
         old = ranks.all_gather(gradients(step.net, drawn))
         score = ranks.all_gather(similarity(gradients(step.net, step.new), old)).double() + 1
-        row = places(self.scores, score, *step.slots.unbind(1))
-        step.memory.write(row, step.x, step.y, terms.new.z.detach())
+        row = rows_taken(self.scores, score, *step.slots.unbind(1))
+        step.memory.write(row, step.x, step.y)
         self.scores[row] = score
 
 
@@ -43,7 +44,8 @@ def gradients(net, batch: Batch) -> Tensor:
     """∇ℓ of each sample, [B, P]; 0 for a row of an empty memory."""
     loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
     with net.evaluating():
-        return net.per_sample(loss, batch.x, batch.y)
+        gradients = net.per_sample(loss, batch.x, batch.y)
+    return gradients if batch.there is None else gradients * batch.there[:, None]
 
 
 def similarity(new: Tensor, old: Tensor) -> Tensor:
@@ -55,7 +57,7 @@ def similarity(new: Tensor, old: Tensor) -> Tensor:
     return torch.where(there.any(), cosines.masked_fill(~there, -1).amax(dim=1), 0)
 
 
-def places(scores: Tensor, score: Tensor, free: Tensor, meets: Tensor, lot: Tensor) -> Tensor:
+def rows_taken(scores: Tensor, score: Tensor, free: Tensor, meets: Tensor, lot: Tensor) -> Tensor:
     """The row each new sample takes, [B]: `free` while there is room, else the one it meets and beats, else the spare."""
     spare = len(scores) - 1
     bounds = scores[:spare].cumsum(0)

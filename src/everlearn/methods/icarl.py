@@ -42,7 +42,7 @@ class ICaRL(Taught):
     def learn(self, new: Batch) -> list[Term]:
         target = F.one_hot(new.y, new.z.shape[1]).to(new.z.dtype)
         if self.teacher is not None:
-            target[:, self.old] = self.taught(new.x, new.z.dtype).sigmoid()
+            target[:, self.old] = self.taught(new.x).sigmoid()
         return [Term(bce(new.z[:, self.seen], target[:, self.seen]), new)]
 
     def end_task(self, learner, task) -> None:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from everlearn.errors import number
 from everlearn.methods.teacher import Taught
-from everlearn.core.terms import Batch, Term, Weighting, cross_entropy
+from everlearn.core.terms import Batch, Term, cross_entropy
+from everlearn.weightings.base import Weighting
 
 
 class LwF(Taught):
@@ -25,10 +26,10 @@ class LwF(Taught):
         self.temperature = temperature
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new), Term(self.distil(new), new)]
+        return [cross_entropy(new), Term(self.distil(new), new, preserves=True)]
 
     def distil(self, new: Batch) -> Tensor:
         if self.teacher is None:
             return torch.zeros_like(new.z[:, 0])
-        target = (self.taught(new.x, new.z.dtype) / self.temperature).softmax(dim=1)
+        target = (self.taught(new.x) / self.temperature).softmax(dim=1)
         return -(target * (new.z[:, self.old] / self.temperature).log_softmax(dim=1)).sum(dim=1)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from everlearn.errors import BadInput, number
 from everlearn.methods.base import Method
-from everlearn.core.terms import Batch, Weighting, cross_entropy
+from everlearn.weightings.base import Weighting
+from everlearn.core.terms import Batch, cross_entropy
 
 CHUNK = 16  # samples whose gradients are held at once
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from everlearn.errors import number
 from everlearn.methods.base import Method
-from everlearn.core.terms import Weighting
+from everlearn.weightings.base import Weighting
 
 
 class SI(Method):
@@ -32,9 +32,10 @@ class SI(Method):
             self.anchor, self.importance, self.path = theta.clone(), torch.zeros_like(theta), torch.zeros_like(theta)
 
     def direction(self, gradient: Tensor, step) -> Tensor:
-        direction = gradient + 2 * self.strength * self.importance * (step.net.theta.detach() - self.anchor)
+        return gradient + 2 * self.strength * self.importance * (step.net.theta.detach() - self.anchor)
+
+    def after_step(self, step, gradient: Tensor, direction: Tensor) -> None:
         self.path += gradient * direction * step.sgd.lr  # −g Δθ
-        return direction
 
     def end_task(self, learner, task) -> None:
         moved = learner.net.theta.detach() - self.anchor

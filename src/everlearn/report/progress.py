@@ -18,7 +18,11 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn import launchers
+from everlearn.core import ranks
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store
+from everlearn.launchers import DONE
 from everlearn.report import console
 
 LOG_EVERY = 30  # seconds
@@ -42,7 +46,7 @@ class Display:
         self._progress = Progress(
             *columns, console=self.console, disable=quiet or not self.console.is_interactive, transient=True
         )
-        self._epochs = {experiment: experiment.epochs * self._tasks(experiment) for experiment in experiments}
+        self._epochs = {experiment: experiment.training.epochs * self._tasks(experiment) for experiment in experiments}
         self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
         self._done = dict.fromkeys(experiments, 0)  # epochs
         self._said = time.monotonic()
@@ -56,10 +60,15 @@ class Display:
 
     def report(self, experiment: Experiment, record: dict) -> None:
         """A run's record as it comes. A run that is over counts in full, however many tasks it turned out to have."""
+        epochs = experiment.training.epochs
+        if record["event"] == "start":  # now the data have said how many tasks there are
+            self._epochs[experiment] = epochs * record["tasks"]
+            self._progress.update(self._bar, total=sum(self._epochs.values()))
         whole = self._epochs[experiment]
         if record["event"] == "epoch":
             self._done[experiment] = min(self._done[experiment] + 1, whole)
-            text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
+            who = f"{experiment.label} on {experiment.stream.name}, seed {experiment.seed}"
+            text = f"{who}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {epochs}"
             self._progress.update(self._bar, description=text)
             # To a log file a line now and then.
             if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:
@@ -68,8 +77,8 @@ class Display:
         elif record["event"] == "waiting":
             self.say(f"another process is at {experiment.name}; waiting for it")
         elif record["event"] == "resumed":
-            self._done[experiment] = record["task"] * experiment.epochs + record["epoch"]
-            done = f"{record['epoch']} of its {experiment.epochs} epochs"
+            self._done[experiment] = record["task"] * epochs + record["epoch"]
+            done = f"{record['epoch']} of its {epochs} epochs"
             self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":
             self._done[experiment] = whole
@@ -80,8 +89,37 @@ class Display:
 
     @staticmethod
     def _tasks(experiment: Experiment) -> int:
-        # Five is a guess where only the data know.
-        return 1 if RECIPES[experiment.method].method.merges else experiment.tasks or 5
+        return experiment.stream.get("tasks") or 1  # until the data say how many there are
+
+
+def watched(
+    experiments: Sequence[Experiment], store: Store, quiet: bool, keep_going: bool = False, fresh: bool = False, **more
+) -> list[dict | Exception]:
+    """All experiments' results, performed before one's eyes. What goes wrong with one is raised at the end, or stands in its
+    place."""
+    store.prepare()
+    with Display(experiments, quiet or ranks.rank() > 0) as display:
+        for sentence in notes(experiments):
+            display.say(sentence)
+        there = [] if fresh else [experiment for experiment in experiments if store.has(experiment)]
+        for experiment in there:
+            if len(there) <= 10:
+                display.say(f"already run, see {store.path(experiment)} (--fresh runs it again)")
+            display.report(experiment, DONE)
+        if len(there) > 10:
+            display.say(f"{len(there)} of {len(experiments)} runs are there already")
+        outcomes = launchers.perform(experiments, store, fresh=fresh, report=display.report, **more)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception) and not keep_going:
+            raise outcome
+    return outcomes
+
+
+def notes(experiments: Sequence[Experiment]) -> list[str]:
+    """What their weightings have to say about their schedules, once each."""
+    of = lambda e: e.build().weighting.notes(e.training, e.stream.get("tasks"), e.label)
+    kinds = {(e.method, e.weighting, e.training, e.stream): e for e in experiments}
+    return list(dict.fromkeys(sentence for e in kinds.values() for sentence in of(e)))
 
 
 @contextlib.contextmanager

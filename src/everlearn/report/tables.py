@@ -195,6 +195,14 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
         yield "Weights: " + "; ".join(f"{given} ({', '.join(names)})" for given, names in weights.items()) + "."
 
 
+def listed(then: Mapping[Experiment, dict]) -> Table:
+    """Records that can be run again."""
+    table = plain("record", "Class-IL\nACC", "precision", numbers=True, long_labels=True)
+    for experiment, document in then.items():
+        table.add_row(experiment.name, f"{document['class_il']['acc']:.2f}", experiment.training.precision)
+    return table
+
+
 def plan(study: Study, done: Set[Experiment]) -> Table:
     """What would run."""
     table = plain("", "runs", "done", "to run", title=f"{study.name}: {study.question}", numbers=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.core.step import viewed
+from everlearn.core.terms import Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
-from everlearn.core.terms import Batch, Terms
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLES = 512  # validation pairs to average weights over
@@ -50,7 +51,7 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -
     """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), if there is
     something that weighs, and the mean gradient similarity of every class met with each new class (Proposition 1). The
     network is in evaluation mode."""
-    if not old:
+    if not old or new.test is None or any(task.test is None for task in old):
         return {}
     try:
         with learner.net.evaluating():
@@ -70,22 +71,29 @@ def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -
     pick = torch.Generator().manual_seed(0)
     rows = lambda n: torch.randint(n, (SAMPLES,), generator=pick).to(learner.device)
     x_new, y_new = (tensor.to(learner.device) for tensor in new.test)
-    if method.records:
+    if method.keeps:
         held = torch.isin(
             memory.y, torch.tensor([c for task in old for c in task.classes], device=learner.device)
         ).nonzero()[:, 0]
-        pool = memory.x[held], memory.y[held], memory.recorded[held]
+        pool = memory.x[held], memory.y[held], {name: of[held] for name, of in memory.stored.items()}
     else:
-        pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), None
+        pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), {}
     if not len(pool[0]):
         return None
-    sample = lambda x, y, recorded, of: Batch(learner.pixels(x[of]), y[of], None if recorded is None else recorded[of])
-    replay = tuple(sample(*pool, rows(len(pool[0]))) for _ in range(method.draws))
-    terms = method.terms(learner.net.at(learner.net.theta), sample(x_new, y_new, None, rows(len(x_new))), replay)
+    sample = lambda x, y, stored: Batch(x, y, stored=stored).rows(rows(len(x)))
+    replay = [sample(*pool) for _ in method.own_draws()]
+    new, *replay = _viewed(learner, [sample(x_new, y_new, {}), *replay])
+    terms = method.terms(learner.net.at(learner.net.theta), new, tuple(replay))
     return {
         "weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())),
-        "old": "memory" if method.records else "validation",
+        "old": "memory" if method.keeps else "validation",
     }
+
+
+def _viewed(learner, batches: Sequence[Batch]) -> Iterator[Batch]:
+    """New samples and a batch per draw, in the method's views, not augmented."""
+    views = [learner.method.views, *(draw.views for draw in learner.method.own_draws())]
+    return viewed(batches, views, learner.pixels, None)
 
 
 def _similarity(learner, new) -> dict:
@@ -95,19 +103,21 @@ def _similarity(learner, new) -> dict:
     x, y = (tensor.to(learner.device) for tensor in new.test)
 
     def of_new(c: int) -> Tensor:
-        learn = lambda t: method.learn(arriving._replace(z=net(t)(arriving.x)[0]))[0]
+        learn = lambda t: method.learn(*seen_by(net(t), arriving))[0]
         return gradient(lambda t: learn(t).loss[arriving.y == c].mean(), theta)
 
     def of_memory(c: int) -> Tensor:
         rows = (held == c).nonzero()[:EACH, 0]
-        batch = Batch(learner.pixels(memory.x[rows]), held[rows], memory.recorded[rows] if method.records else None)
-        return gradient(lambda t: method.outer(net(t), (batch,) * method.draws), theta)
+        stored = {name: of[rows] for name, of in memory.stored.items()}
+        batches = [Batch(memory.x[rows], held[rows], stored=stored)] * len(method.own_draws())
+        _, *replay = _viewed(learner, [Batch(x[:1], y[:1]), *batches])
+        return gradient(lambda t: method.outer(net(t), tuple(replay)), theta)
 
     held = memory.y[: len(memory)]
     met = [c for c in range(learner.classes) if bool((held == c).any())]
     tested = [c for c in new.classes if bool((y == c).any())]
     rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])
     # Together, as they are learned: a loss may depend on who is there.
-    arriving = Batch(learner.pixels(x[rows]), y[rows])
+    arriving = next(_viewed(learner, [Batch(x[rows], y[rows])]))
     directions = torch.stack([of_new(c) for c in tested])
     return {"classes": met, "new": tested, "G": [(directions @ of_memory(c)).tolist() for c in met]}

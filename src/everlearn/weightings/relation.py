@@ -1,85 +1,28 @@
-"""Weightings that learn or follow a schedule: Relation, Split, EndToEnd (the paper's Vanilla), and ours: the rule Consolidate;
-Balanced, with another outer batch, and Labelled, with another outer loss; and Averaged, Normalised and Annealed, which each take something away, to see what it was good for.
-
-All of them use preset weights in the first task and in a warm-up of each later one.
-"""
+"""Relational Experience Replay: weights by a Relation Replay Net, learned by bi-level optimisation (Eq. 3–9, Algorithm 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from everlearn.core import ranks
-from everlearn.errors import BadInput, number, unknown
-from everlearn.core.theta import MainNet
-from everlearn.core.plan import reservoir
-from everlearn.weightings import diagnostics
-from everlearn.weightings.adam import Adam
-from everlearn.weightings.bilevel import HYPERGRADIENTS, slope
-from everlearn.weightings.net import RelationReplayNet
+from everlearn.core.plan import Draw
 from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
-from everlearn.core.terms import Batch, Terms, Weighting, cross_entropy, preset, seen_by, weighed
+from everlearn.core.terms import Batch, Terms, weighed
+from everlearn.core.theta import MainNet
+from everlearn.errors import BadInput, number, unknown
+from everlearn.weightings import diagnostics
+from everlearn.weightings.adam import Adam
+from everlearn.weightings.base import Phased
+from everlearn.weightings.bilevel import HYPERGRADIENTS, slope
+from everlearn.weightings.net import RelationReplayNet
 
 ORDERS = ("printed", "fresh")
-
-
-@dataclass(eq=False)
-class Phased(Weighting):
-    """Preset weights in a first phase of each task, something else after it.
-
-    `warmup` is the length of that phase in epochs (default: half of them); `relation_from_task`, counted from 1, the
-    first task to have a second phase at all: before it there is no old task to relate to.
-    """
-
-    weights: Sequence[float] = ()
-    warmup: int | None = None
-    relation_from_task: int = 2
-    derived = ("preset", "rehearsal")
-
-    def __post_init__(self):
-        if self.warmup is not None:
-            number("warmup", self.warmup, whole=True)
-        number("relation_from_task", self.relation_from_task, whole=True, positive=True)
-
-    def check(self, method) -> None:
-        preset(self.weights, method)
-        if not method.draws:
-            raise BadInput(
-                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} rehearses none"
-            )
-
-    def begin(self, method, net, seed: int) -> None:
-        self.preset = preset(self.weights, method).to(net.theta)
-
-    def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
-        """The phase: `preset` before the first task with two phases, then `warm-up` and `relation`."""
-        warmup = epochs // 2 if self.warmup is None else self.warmup
-        self.phase = "preset" if task + 1 < self.relation_from_task else "warm-up" if epoch < warmup else "relation"
-
-
-class Consolidate(Phased):
-    """First learn the new task, then only rehearse: past the warm-up the new samples' weight is 0, the memory's as preset."""
-
-    def begin(self, method, net, seed: int) -> None:
-        super().begin(method, net, seed)
-        self.rehearsal: Tensor | None = None
-
-    def loss(self, method, step, terms: Terms) -> Tensor:
-        if self.rehearsal is None:
-            remembered = [batch is not terms.new for batch in terms.batches]
-            self.rehearsal = self.preset * torch.tensor(remembered, device=self.preset.device)
-        return weighed(terms.losses, self.rehearsal if self.phase == "relation" else self.preset)
-
-
-class Annealed(Phased):
-    """The step made small: past the warm-up every weight is a tenth of its preset."""
-
-    def loss(self, method, step, terms: Terms) -> Tensor:
-        return weighed(terms.losses, self.preset / 10 if self.phase == "relation" else self.preset)
 
 
 @dataclass(eq=False)
@@ -166,6 +109,9 @@ class Relation(Relational):
                 f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
             )
 
+    def schedule(self, training) -> dict[str, Any]:
+        return super().schedule(training) | {"interval": max(1, training.epochs // 10)}
+
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         super().begin_epoch(task, epoch, epochs)
         self.every = max(1, epochs // 10) if self.interval is None else self.interval
@@ -177,8 +123,8 @@ class Relation(Relational):
     def variant(self, number: int) -> object:
         return self.due(number)
 
-    def pools(self, draws: int) -> tuple[str, ...]:
-        return ("all",) * draws * (2 if self.order == "printed" else 3)
+    def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
+        return own * (2 if self.order == "printed" else 3)
 
     def loss(self, method, step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
@@ -222,7 +168,8 @@ class Relation(Relational):
 
     def _learn_first(self, method, step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""
-        inner, outer = step.extra[: method.draws], step.extra[method.draws :]
+        count = len(method.own_draws())
+        inner, outer = step.extra[:count], step.extra[count:]
         theta = step.net.theta
         terms = method.terms(step.net.at(theta, virtual=True), step.new, inner)
         weights = self.weigh(terms)
@@ -242,69 +189,3 @@ class Relation(Relational):
         G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
         self.improve(weights, G * (-step.sgd.lr / len(G)))
         step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
-
-
-class Split(Relation):
-    """Relation with the memory split: a fifth of its rows for the outer loss, the others for the step."""
-
-    def pools(self, draws: int) -> tuple[str, ...]:
-        return ("inner",) * draws * (1 if self.order == "printed" else 2) + ("outer",) * draws
-
-
-class Balanced(Relation):
-    """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
-
-    def check(self, method) -> None:
-        super().check(method)
-        if method.slot_rule is not reservoir:
-            raise BadInput(
-                f"Balanced foresees what a reservoir holds, and {type(method).__name__} fills its memory otherwise"
-            )
-
-    def pools(self, draws: int) -> tuple[str, ...]:
-        return super().pools(draws)[:-draws] + ("balanced",) * draws
-
-
-class Labelled(Relation):
-    """Relation whose outer loss is the cross-entropy on the memory's labels, whatever else the method rehearses: to know the
-    classes is what the weights are for, and to be as the network was is a means to it."""
-
-    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
-        return sum(cross_entropy(batch).loss.mean() for batch in seen_by(net, *replay))
-
-
-class Averaged(Relation):
-    """Relation without the relation: every row of a step has the mean weights of its rows. What is left is the phase."""
-
-    def used(self, weights: Tensor) -> Tensor:
-        (mean,) = ranks.all_reduce(weights.mean(dim=0, keepdim=True))
-        return mean.expand_as(weights)
-
-
-class Normalised(Relation):
-    """Relation without the step's size: each row's weights are scaled to the sum of the preset ones. New against old is left."""
-
-    def used(self, weights: Tensor) -> Tensor:
-        return weights * (self.preset.sum() / weights.sum(dim=1, keepdim=True))
-
-
-class EndToEnd(Relational):
-    """The paper's Vanilla: RRN and Main Net by one backward of L^tr + L^bf, no bi-level step.
-
-    φ meets L^tr alone, whose derivative by a weight is that row's loss: it can only learn to make weights small.
-
-    Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
-    """
-
-    def pools(self, draws: int) -> tuple[str, ...]:
-        return ("all",) * draws * 2
-
-    def loss(self, method, step, terms: Terms) -> Tensor:
-        if self.phase == "preset":
-            return weighed(terms.losses, self.preset)
-        weights, in_use = self.weigh(terms), self.phase == "relation"
-        self.improve(weights, terms.losses.detach() / len(weights))
-        names = ("weights", "weight_labels") if in_use else ("proposed", "labels")
-        step.tape.keep(**dict(zip(names, (weights, terms.labels))), norms=terms.norms)
-        outer = method.outer(step.net.at(step.net.theta), step.extra)
-        return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

@@ -12,22 +12,23 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 
-from everlearn import checks, metrics, networks
-from everlearn.experiments import provenance
+from everlearn import checks, metrics, networks, registry
 from everlearn.core import ranks
-from everlearn.data import streams
 from everlearn.core.capture import on_own_stream
-from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments.experiment import RECIPES, Experiment
-from everlearn.learner import Learner
-from everlearn.methods import METHODS, Method
 from everlearn.core.state import joined, part
+from everlearn.data import Stream
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.experiments import provenance
+from everlearn.experiments.experiment import Experiment, load
+from everlearn.experiments.spec import Spec, look_up, options_of
 from everlearn.experiments.store import Done, Store
-from everlearn.data.streams import Stream
+from everlearn.learner import Learner
+from everlearn.methods.base import Method
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
@@ -52,85 +53,87 @@ if hasattr(os, "register_at_fork"):
 
 
 def run(
-    method: str | Method | Experiment = "er",
-    stream: str = "digits",
+    method: Any = "er",
+    stream: Any = "digits",
     *,
+    weighting: Any = None,
+    network: Any = None,
     out: Path | str | None = None,
     device: str = "auto",
     fresh: bool = False,
-    network: nn.Module | str | None = None,
-    data: Path | None = None,
+    data: Path | str | None = None,
     report: Report | None = None,
-    **settings,
+    **settings: Any,
 ) -> dict:
     """Run one experiment and return its result document.
 
-    With `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless
-    `fresh`. A `network` of one's own (any nn.Module; a copy is trained), or a method of one's own (any Method, with the
-    weights it was made with), makes the run one that has no name to be kept under. An Experiment, such as
-    `Experiment.read(result["experiment"])`, is run as it is. Threads wait for each other; for runs side by side use processes.
+    `method`, `weighting`, `stream` and `network` are what Experiment.of takes: names, `file.py:attr`, classes or objects; or
+    `method` is an Experiment, such as `Experiment.read(result["experiment"])`, which is run as it is. With `out`, the run
+    is kept in a folder there, and an experiment that is there already is not run again unless `fresh`. Of a `network`
+    that is an nn.Module a copy is trained; it, and what is made inside a function or at a prompt, has no name to be kept
+    under. Threads wait for each other; for runs side by side use processes.
     """
-    if isinstance(network, str):
-        settings["network"], network = network, None
-    own = method if isinstance(method, Method) else None
+    module = network if isinstance(network, nn.Module) else None
+    own = None
     if isinstance(method, Experiment):
-        if settings or stream not in ("digits", method.stream):
+        if settings or weighting or stream not in ("digits", method.stream.name):
             raise BadInput("an Experiment has all its settings; dataclasses.replace makes another of it")
         experiment = method
     else:
-        experiment = Experiment.of(method, stream, **settings) if own is None else _own(own, stream, settings)
-    if (network is not None or own is not None) and out is not None:
+        given = dict(weighting=weighting, network=None if module is not None else network, data=data, device=device)
+        experiment, own = _experiment(method, stream, given | settings)
+    if (module is not None or own is not None) and out is not None:
+        what = "a network object" if own is None else f"{type(own).__name__}, made inside a function or at a prompt,"
         raise BadInput(
-            "a network or method object has no name in a run's settings, so its run cannot be kept in a folder; leave `out` away"
+            f"{what} has no name in a run's settings, so its run cannot be kept in a folder; put it into a file and give "
+            "file.py:name, or leave `out` away"
         )
     with _turn:
         if out is not None:
-            return perform(experiment, Store(out), device=device, data=data, report=report, fresh=fresh)
-        run = Run(experiment, load(experiment, data), choose(device), copy.deepcopy(network), own)
-        return finish(run.steps(report or (lambda record: None)))
+            store = Store(out)
+            if (result := None if fresh else store.result(experiment)) is not None:
+                return result
+            return finish(recorded(experiment, store, choose(device), data, report, fresh))
+        made = Run(experiment, load(experiment.stream, data), choose(device), copy.deepcopy(module), own)
+        return finish(made.steps(report or (lambda record: None)))
 
 
-def _own(method: Method, stream: str, settings: dict) -> Experiment:
-    """The experiment of a method of one's own: the settings are those of the nearest method with a name."""
-    names = {known: name for name, known in METHODS.items()}
-    alike = (kind for kind in type(method).__mro__ if kind in names and kind.remembers == method.remembers)
-    nearest = names.get(next(alike, None), "er" if method.remembers else "finetune")
-    for key in settings.keys() & RECIPES[nearest].options().keys():
-        raise BadInput(f"{key} is the method object's own affair; give it where {type(method).__name__} is made")
-    experiment = Experiment.of(nearest, stream, **settings)
-    described = provenance.described
-    options = ("object", described(method)), ("weighting", described(getattr(method, "weighting", None)))
-    return dataclasses.replace(experiment, method=type(method).__name__, options=options)
+def _experiment(method: Any, stream: Any, given: dict[str, Any]) -> tuple[Experiment, Method | None]:
+    """The experiment, and the method object itself where it has no name under which it could be found again."""
+    if not isinstance(method, Method):
+        return Experiment.of(method, stream, **given), None
+    parts = {"method": method, "weighting": given.get("weighting") or getattr(method, "weighting", None)}
+    nameless = {kind: one for kind, one in parts.items() if not isinstance(one, str) and not registry.placed(kind, type(one))}
+    if not nameless:
+        return Experiment.of(method, stream, **given), None
+    if not isinstance(parts["weighting"], str):
+        method.weighting = parts["weighting"]
+    checks.method(method)
+    known = next(kind for kind in type(method).__mro__ if registry.placed("method", kind))
+    options = options_of("method", type(method)).keys() | options_of("weighting", type(method.weighting)).keys()
+    if twice := sorted(options & given.keys()):
+        raise BadInput(f"{twice[0]} is the method object's own affair; give it where {type(method).__name__} is made")
+    nearest = known if known.remembers == method.remembers else "er" if method.remembers else "finetune"
+    experiment = Experiment.of(nearest, stream, **given | {"weighting": None})
+    told = {"method": method, "weighting": method.weighting}
+    specs = {kind: Spec(type(one).__name__, (("object", provenance.described(one)),)) for kind, one in told.items()}
+    return dataclasses.replace(experiment, **specs), method
 
 
-def perform(
-    experiment: Experiment,
-    store: Store,
-    *,
-    device: str = "auto",
-    data: Path | None = None,
-    report: Report | None = None,
-    fresh: bool = False,
-    deterministic: bool = False,
-) -> dict:
-    """The experiment's result: read if the store has it, else run and stored."""
-    if (result := ranks.broadcast_object(None if fresh else store.result(experiment))) is not None:
-        return result
-    return finish(performing(experiment, store, choose(device), data, report, fresh, deterministic))
-
-
-def performing(
+def recorded(
     experiment: Experiment,
     store: Store,
     device: str,
-    data: Path | None,
-    report: Report | None,
-    fresh: bool,
-    deterministic: bool,
+    data: Path | str | None = None,
+    report: Report | None = None,
+    fresh: bool = False,
+    deterministic: bool = False,
 ) -> Steps:
     """The run, a step at a time, written to the store as it goes."""
-    stream = load(experiment, data)  # what is wrong with the data shows before anything is written
+    stream = load(experiment.stream, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
+    if report:
+        report({"event": "start", "tasks": len(run.tasks)})
     if ranks.rank():  # the first one writes for all
         return (yield from run.steps(saved=ranks.broadcast_object(None)))
     try:
@@ -175,29 +178,31 @@ class Run:
         deterministic: bool = False,
         **engine: bool,
     ):
-        if device == "cpu" and experiment.precision != "float32":
-            raise BadInput(f"precision {experiment.precision} is for a GPU; on the CPU leave it at float32")
+        if device == "cpu" and (precision := experiment.training.precision) != "float32":
+            raise BadInput(f"precision {precision} is for a GPU; on the CPU leave it at float32")
         self.stream, self.device, self.deterministic = resident(stream, device), device, deterministic
         own = network is not None
-        if not own:
-            network = networks.build(experiment.network, stream.shape, stream.classes, experiment.seed)
-        settings = {
-            key: getattr(experiment, key)
-            for key in ("memory", "epochs", "batch", "lr", "momentum", "weight_decay", "forward", "precision", "seed")
-        }
+        if network is None:
+            assert experiment.network is not None  # the data are here
+            make = look_up("network", experiment.network).thing
+            options = dict(experiment.network.options)
+            network = networks.build(make, stream.shape, stream.classes, experiment.seed, **options)
         self.learner = Learner(
-            method or experiment.build(),
             network,
+            method or experiment.build(),
             classes=stream.classes,
+            memory=experiment.memory,
+            training=experiment.training,
             pixels=stream.pixels,
+            seed=experiment.seed,
             device=device,
-            **settings,
             **engine,
         )
         self.network = type(network).__name__
+        self.tasks = [self.stream.merged()] if self.learner.method.merges else list(self.stream.tasks)
         # With a network of one's own it is another experiment than the one with the stream's usual network.
         self.experiment = (
-            dataclasses.replace(experiment, network=provenance.fingerprint(network)) if own else experiment
+            dataclasses.replace(experiment, network=Spec(provenance.fingerprint(network))) if own else experiment
         )
 
     def steps(
@@ -210,7 +215,7 @@ class Run:
         """The run, a step at a time; its value at the end is the result document. `save` is offered the state after every
         epoch and task, and `saved` is one to go on from."""
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
-        with arithmetic(learner, self.experiment.precision, self.deterministic):
+        with arithmetic(learner, self.experiment.training.precision, self.deterministic):
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
             commits = list(dict.fromkeys([*_read_commits(saved), origin["commit"]]))  # all that had a part in it
@@ -223,17 +228,16 @@ class Run:
                 by = {"commits": torch.tensor(list(json.dumps(commits).encode()), dtype=torch.uint8)}
                 return joined({"at": learner.state(), "run": counts | seen | by})
 
-            def told(record: dict) -> None:
+            def tell(record: dict) -> None:
                 report(record)
                 save(state)
 
-            tasks = [self.stream.merged()] if method.merges else self.stream.tasks
-            for number, task in list(enumerate(tasks))[learner.tasks :]:
-                yield from learner.updating(task, told)
-                if review := method.weighting.review(learner, tasks[:number], task):
+            for number, task in list(enumerate(self.tasks))[learner.tasks :]:
+                yield from learner.updating(task, tell)
+                if review := method.weighting.review(learner, self.tasks[:number], task):
                     report({"event": "review", "task": number, **review})
                 rows.append(learner.evaluate(self.stream))
-                told({"event": "task", "task": number, **rows[-1]._asdict()})
+                tell({"event": "task", "task": number, **rows[-1]._asdict()})
             if learned := method.weighting.state():
                 keep("weighting", learned)
             measured = {
@@ -311,14 +315,16 @@ def arithmetic(learner: Learner, precision: str, deterministic: bool = False) ->
             torch.set_num_threads(_before[1])
 
 
-def load(experiment: Experiment, data: Path | None = None) -> Stream:
-    """The experiment's stream; read once a process."""
-    return _load(experiment.stream, experiment.content, experiment.tasks, experiment.classes, experiment.shuffle, data)
+def parameters(experiment: Experiment, data: Path | str | None = None) -> int:
+    """How many its network has."""
+    return _parameters(experiment.network, experiment.stream, str(data) if data else None)
 
 
-@functools.lru_cache(maxsize=2)
-def _load(name, content, tasks, classes, shuffle, data) -> Stream:
-    return streams.load(name, tasks=tasks, classes=classes, shuffle=shuffle, data=data)
+@functools.lru_cache(maxsize=64)
+def _parameters(network: Spec, stream: Spec, data: str | None) -> int:
+    of = load(stream, data)
+    make = look_up("network", network).thing
+    return sum(p.numel() for p in networks.build(make, of.shape, of.classes, 0, **dict(network.options)).parameters())
 
 
 def choose(device: str) -> str:

@@ -1,0 +1,48 @@
+"""everlearn data: fetch data sets and see what is there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from everlearn.cli.app import answered
+from everlearn.cli.options import Data, Quiet
+from everlearn.errors import BadInput
+
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, add_completion=False, help="Fetch data sets and see what is there."
+)
+
+
+@app.command(name="get", epilog="Example: everlearn data get cifar10")
+@answered
+def get(
+    name: Annotated[str, typer.Argument(help="A data set; `everlearn streams` lists them.")],
+    data: Data = None,
+    quiet: Quiet = False,
+) -> None:
+    """Download a data set, going on where a broken download stopped, and verify its published checksum."""
+    from everlearn.data.download import get as fetch
+    from everlearn.report import console
+    from everlearn.report.progress import download_bar
+
+    with download_bar(name, quiet) as progress:
+        folder = fetch(name, data, progress)
+    here = "comes with scikit-learn, nothing to fetch" if name == "digits" else f"here and verified, in {folder}"
+    console().print(f"{name}: {here}", soft_wrap=True)
+
+
+@app.command(name="check", epilog="Example: everlearn data check cifar10")
+@answered
+def check(name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None) -> None:
+    """Say which files of a data set are there, and whether they are whole."""
+    from everlearn.data import sources
+    from everlearn.report import catalogue, console
+
+    statuses = sources.check(name, data)
+    for table in catalogue.files(name, statuses):
+        console().print(table)
+    if any(status.state not in ("ok", "present") for status in statuses):
+        fetched = "" if sources.own(name) else f"everlearn data get {name} fetches it, or "
+        raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")

@@ -1,0 +1,26 @@
+"""everlearn explain: what a relational run learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command
+
+
+@command("Examples: everlearn explain runs/digits-rer-m100-e5-s0-…, everlearn explain RUN --html page.html")
+def app(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
+    html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")] = None,
+) -> None:
+    """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
+    from everlearn.report import console, explain
+
+    out = console()
+    if html is None:
+        explain.show(run, out)
+    else:
+        html.write_text(explain.page(run), encoding="utf-8")
+        out.print(f"written to {html}", soft_wrap=True)

@@ -1,0 +1,129 @@
+"""Arguments and options that commands share, and what they read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+from everlearn.errors import BadInput, EverlearnError
+
+if TYPE_CHECKING:
+    from everlearn.experiments.experiment import Experiment
+    from everlearn.experiments.store import Store
+
+
+class Device(str, Enum):
+    auto, cpu, cuda = "auto", "cpu", "cuda"
+
+
+Name = Annotated[
+    str, typer.Argument(help="A method's name (`everlearn methods` lists them), module:attr or file.py:attr.")
+]
+Weighting = Annotated[
+    Optional[str],
+    typer.Option("--weighting", help="How its terms are weighed: a name (`everlearn weightings`), module:attr or file.py:attr."),
+]
+OfStream = Annotated[
+    str,
+    typer.Option(
+        "--stream", help="A stream's name (`everlearn streams`), npz:FILE, folder:DIR, module:attr or file.py:attr."
+    ),
+]
+Network = Annotated[
+    Optional[str],
+    typer.Option("--network", help="mlp, cnn, resnet18, module:attr or file.py:attr.  [default: the stream's]"),
+]
+Memory = Annotated[Optional[int], typer.Option("--memory", help="Samples the memory holds.  [default: the stream's]")]
+Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs per task.  [default: the stream's]")]
+Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random.  [default: 0]")]
+Seeds = Annotated[Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")]
+Settings = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Any other setting, as often as you like; `everlearn methods METHOD` lists them."
+    ),
+]
+Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
+Data = Annotated[
+    Optional[Path],
+    typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
+Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]
+Pack = Annotated[
+    Optional[int], typer.Option("--pack", min=1, help="Runs that share a GPU.  [default: as many as fit, up to 5]")
+]
+Deterministic = Annotated[
+    bool, typer.Option("--deterministic", help="The same bits every time on the same GPU, more slowly.")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
+
+
+def seeded(seed: int | None, seeds: int | None, **given: Any) -> list[dict[str, Any]]:
+    """What a command asks for, as the settings of one experiment per seed; `given` has the words of --set."""
+    if seed is not None and seeds is not None:
+        raise BadInput("--seed runs one seed and --seeds several; give one of the two")
+    if seeds is not None and seeds < 1:
+        raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
+    chosen = assignments(given.pop("settings") or [])
+    placed = {**given, "seed": seed if seeds is None else seeds}
+    for key in chosen:
+        if placed.get(key) is not None:
+            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it there alone")
+    return [{**placed, "seed": s, **chosen} for s in (range(seeds) if seeds else [seed])]
+
+
+def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
+    """KEY=VALUE words as a mapping."""
+    for word in words:
+        if "=" not in word:
+            example = {"--set": "lr=0.1", "--launcher-option": "partition=gpu"}[option]
+            raise BadInput(f"{option} '{word}' has no '='; write {option} KEY=VALUE, for example {option} {example}")
+    pairs = [(key.strip().replace("-", "_"), value.strip()) for key, value in (word.split("=", 1) for word in words)]
+    for key, times in Counter(key for key, _ in pairs).items():
+        if times > 1:
+            raise BadInput(f"{option} {key} is given {times} times; once is enough")
+    return dict(pairs)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    print(json.dumps(document, indent=1))
+
+
+def folders(experiments: Sequence[Experiment], store: Store) -> None:
+    """Where the runs are."""
+    from everlearn.report import console
+
+    out = console()
+    if len(experiments) > 10:
+        return out.print(f"{len(experiments)} runs kept in {store.root}", soft_wrap=True)
+    out.print("Runs kept in")
+    for experiment in experiments:
+        out.print(f"  {store.path(experiment)}", soft_wrap=True)
+
+
+def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
+    """What went wrong, a line per kind; then the command has failed."""
+    from everlearn.experiments.records import failures
+    from everlearn.experiments.store import Damaged
+
+    runs_by: dict[str, list[str]] = {}
+    for run, sentence in (wrong := failures(outcomes)).items():
+        runs_by.setdefault(sentence, []).append(run)
+    for sentence, (first, *others) in runs_by.items():
+        print(f"everlearn: {first}{f' and {len(others)} more' * bool(others)} failed: {sentence}", file=sys.stderr)
+    if not wrong:
+        return
+    errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
+    again = "" if all(isinstance(error, Damaged) for error in errors) else "; the same command tries them again"
+    failed = EverlearnError(f"{len(wrong)} of {len(outcomes)} runs failed{again}")
+    failed.traceback = "\n".join(dict.fromkeys(error.traceback for error in errors if hasattr(error, "traceback")))
+    raise failed

@@ -1,0 +1,122 @@
+"""everlearn study: a grid of experiments that answers a question."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command
+from everlearn.cli.options import (
+    AsJson,
+    Data,
+    Deterministic,
+    Device,
+    Fresh,
+    Out,
+    Pack,
+    Quiet,
+    Where,
+    assignments,
+    print_json,
+    report_failures,
+)
+
+EXAMPLES = """Examples:
+  everlearn study                               what there is
+  everlearn study digits --seeds 3              all methods on Split-Digits
+  everlearn study relation-digits --against er  and what each row gains on ER
+  everlearn study table1-cifar10 --only 'M = 200' --dry-run
+  everlearn study mine.toml --on slurm --launcher-option partition=gpu
+
+A study of your own is a TOML file: question, seeds, and one or more
+[[grid]] whose keys are settings and whose lists are crossed, such as
+  method = ["er", "mine.py:Brier"]
+  weighting = ["fixed", "relation", "consolidate"]
+  memory = [50, 100]"""
+
+
+@command(EXAMPLES)
+def app(
+    name: Annotated[
+        Optional[str], typer.Argument(metavar="NAME|FILE", help="A study or a TOML file; without one, they are listed.")
+    ] = None,
+    seeds: Annotated[
+        Optional[int], typer.Option(help="Runs of each row of the table.  [default: the study's]", min=1)
+    ] = None,
+    only: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
+        ),
+    ] = None,
+    against: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="ROW",
+            help="Also what each row gains on this one, seed by seed; a method's name: on its row whose label is else the same.",
+        ),
+    ] = None,
+    settings: Annotated[
+        Optional[list[str]],
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study that has it."),
+    ] = None,
+    on: Annotated[
+        str, typer.Option("--on", help="Where to run: local, ray, slurm, module:attr or file.py:attr.")
+    ] = "local",
+    options: Annotated[
+        Optional[list[str]],
+        typer.Option(
+            "--launcher-option", metavar="KEY=VALUE", help="An option of it: address=… for Ray, partition=… for Slurm."
+        ),
+    ] = None,
+    jobs: Annotated[
+        Optional[int],
+        typer.Option(help="Worker processes, or jobs on a cluster, at a time.  [default: one per core]", min=1),
+    ] = None,
+    out_dir: Out = Path("runs"),
+    data: Data = None,
+    device: Where = Device.auto,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would run, and run nothing.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+    fresh: Fresh = False,
+    pack: Pack = None,
+    deterministic: Deterministic = False,
+) -> None:
+    """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
+    from everlearn.experiments import records, studies
+    from everlearn.experiments.store import Store
+    from everlearn.launchers import device_of
+    from everlearn.report import catalogue, console, tables
+    from everlearn.report.progress import watched
+
+    out, store = console(), Store(out_dir)
+    if name is None:
+        return out.print(catalogue.studies())
+    given = assignments(settings or []) | {"device": device_of(on, device.value)} | ({"data": data} if data else {})
+    chosen = studies.study(name, seeds, only or [], given)
+    bases = studies.bases(chosen, against) if against else {}
+    experiments = [experiment for row in chosen.rows.values() for experiment in row]
+    if dry_run:
+        done = {experiment for experiment in experiments if store.has(experiment)}
+        counts = {label: {"runs": len(row), "done": len(done.intersection(row))} for label, row in chosen.rows.items()}
+        return print_json({"study": chosen.name, "rows": counts}) if as_json else out.print(tables.plan(chosen, done))
+    own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
+    where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack, deterministic=deterministic)
+    of = dict(zip(experiments, watched(experiments, store, quiet, keep_going=True, fresh=fresh, **where)))
+    documents = {label: list(runs.values()) for label, runs in records.complete(chosen, of).items()}
+    gains = records.gains(documents, bases)
+    if as_json:
+        found = records.study(chosen, of, store)
+        for label, (base, gain) in gains.items():
+            found["rows"][label]["gain"] = {"on": base, **gain} if gain else None
+        print_json(found)
+    elif documents:
+        out.print(tables.study(chosen, documents))
+        if gains:
+            out.print(tables.gains(gains))
+        for line in tables.study_notes(chosen, documents):
+            out.print(line, style="dim")
+    report_failures(of)

@@ -1,0 +1,64 @@
+"""The network as it was, or as it was on average."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from everlearn.core.state import Stateful
+from everlearn.core.theta import MainNet, reading
+
+
+class Snapshot(Stateful):
+    """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher."""
+
+    def __init__(self, net: MainNet):
+        self.module = copy.deepcopy(net.unbind()).eval().requires_grad_(False)
+        self.autocast, self.dtype = net.autocast, net.theta.dtype
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits [B, C]."""
+        with self.autocast:
+            return self.module(x).to(self.dtype)
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """What its head reads, [B, d]."""
+        with self.autocast, reading(self.module) as read:
+            self.module(x)
+        return read[-1].to(self.dtype)
+
+    def state(self) -> dict[str, Tensor]:
+        return self.module.state_dict()
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        self.module.load_state_dict(state)
+
+
+class Average(Stateful):
+    """The exponential moving average of a network, its running statistics included, to be tested instead of it."""
+
+    def __init__(self, net: MainNet, decay: float):
+        self.decay = decay
+        self.mean, self.statistics = net.theta.detach().clone(), net.floats()
+
+    @torch.no_grad()
+    def update(self, net: MainNet) -> None:
+        """After each step; in place, so that a recorded step can do it."""
+        self.mean.lerp_(net.theta.detach(), 1 - self.decay)
+        self.statistics.lerp_(net.floats(), 1 - self.decay)
+
+    @contextlib.contextmanager
+    def applied(self, net: MainNet) -> Iterator[None]:
+        """Inside, the network is its average."""
+        own = net.theta.detach().clone(), net.floats()
+        net.assign(self.mean, self.statistics)
+        try:
+            yield
+        finally:
+            net.assign(*own)

@@ -1,0 +1,166 @@
+"""A spec: which method, weighting, stream or network an experiment has, and with which options."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import math
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everlearn import registry
+from everlearn.errors import BadInput, unknown
+
+# Parameters that are given by whoever builds the thing, and are no options of it.
+GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A registered name, `module:attr` or `file.py:attr`, with every option resolved. Of what somebody else wrote, `source` is
+    a hash; of one's own data, of their content. `at` is where to find it, and no part of what it is."""
+
+    name: str
+    options: tuple[tuple[str, Any], ...] = ()
+    source: str | None = None
+    at: str | None = field(default=None, compare=False)
+
+    @property
+    def label(self) -> str:
+        """What a person calls it: of `folder/mine.py:Brier` the last word."""
+        return self.name if not registry.refers("", self.name) else self.name.rpartition(":")[2]
+
+    def __getitem__(self, option: str) -> Any:
+        return dict(self.options)[option]
+
+    def get(self, option: str, otherwise: Any = None) -> Any:
+        return dict(self.options).get(option, otherwise)
+
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"name": self.name, "options": dict(self.options)}
+        found |= {"source": self.source} if self.source else {}
+        return json.loads(json.dumps(found | ({"at": self.at} if self.at else {})))
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Spec:
+        """As it was written down, without a look at whether it is still there."""
+        options = tuple(sorted((key, frozen(value)) for key, value in document["options"].items()))
+        return cls(document["name"], options, document.get("source"), document.get("at"))
+
+
+def frozen(value: Any) -> Any:
+    """Plain data that can be compared and hashed: lists become tuples; what is not plain data is refused."""
+    if isinstance(value, (list, tuple)):
+        return tuple(map(frozen, value))
+    if isinstance(value, (bool, int, float, str, types.NoneType)) and not (isinstance(value, float) and math.isnan(value)):
+        return value
+    raise BadInput(f"{value!r} is no plain value: an option is a number, a word, or a list of such")
+
+
+class Found(typing.NamedTuple):
+    """A name and what it stands for."""
+
+    name: str
+    thing: Callable
+    source: str | None
+    at: str | None
+    given: dict[str, Any]  # options that came with it
+
+
+def look_up(kind: str, given: Any) -> Found:
+    """From a name, a class or function, an object made of one, or a table with a name and options."""
+    if isinstance(given, Spec):
+        thing = registry.find(kind, given.name if given.at is None or given.source is None else given.at)
+        if given.source is not None and registry.source(thing) != given.source:
+            raise BadInput(f"{given.at or given.name}, which this record was made from, has changed since")
+        return Found(given.name, thing, given.source, given.at, dict(given.options))
+    if isinstance(given, Mapping):
+        if not isinstance(given.get("name"), str):
+            raise BadInput(f"{kind} {dict(given)!r} has no name; write {{ name = …, option = … }}")
+        return look_up(kind, given["name"])._replace(given={key: v for key, v in given.items() if key != "name"})
+    if isinstance(given, str):
+        thing, name, at = registry.find(kind, given), given, None
+        if registry.refers(kind, given):
+            home, _, attribute = given.rpartition(":")
+            path = Path(home).expanduser().resolve()
+            at = f"{path}:{attribute}" if home.endswith(".py") else given
+            name = f"{path.name}:{attribute}" if home.endswith(".py") else given
+        elif not registry.built_in(thing):
+            _, at = registry.place(kind, thing)
+        return Found(name, thing, registry.source(thing), at, {})
+    if not isinstance(given, (type, types.FunctionType)):  # an object: its options are its attributes of the same names
+        found = look_up(kind, type(given))
+        try:
+            read = {name: getattr(given, name) for name in options_of(kind, found.thing)}
+        except AttributeError as error:
+            own = type(given).__name__
+            raise BadInput(f"{own} does not keep its option '{error.name}' as an attribute, so its run has no name") from None
+        return found._replace(given=read)
+    name, at = registry.place(kind, given)
+    own = registry.built_in(given)
+    return Found(name, given, registry.source(given), None if own else at, {})
+
+
+@functools.lru_cache(maxsize=256)
+def options_of(kind: str, thing: Callable) -> dict[str, inspect.Parameter]:
+    """What can be set of it: the parameters it is made with, and their types."""
+    try:
+        hints = typing.get_type_hints(thing.__init__ if isinstance(thing, type) else thing)
+    except Exception:  # a name that only a type checker can see
+        hints = {}
+    skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: parameter.replace(annotation=hints.get(name, Any))
+        for name, parameter in inspect.signature(thing).parameters.items()
+        if parameter.kind not in skipped and name not in GIVEN[kind]
+    }
+
+
+WANTED = {int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def read_as(key: str, value: Any, kind: Any) -> Any:
+    """A setting as its type; a string is what came from the command line."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (typing.Union, types.UnionType):
+        if value is None:
+            return None
+        return read_as(key, value, next(one for one in arguments if one is not types.NoneType))
+    if origin is typing.Literal:
+        if value not in arguments:
+            raise unknown(key, value, map(str, arguments))
+        return value
+    several = origin is not None and issubclass(origin, Sequence)
+    words = [word.strip() for word in value.split(",")] if isinstance(value, str) and several else value
+    try:
+        if several:
+            return tuple(read_as(key, word, arguments[0] if arguments else Any) for word in words)
+        if kind is bool:
+            return {"true": True, "false": False, "1": True, "0": False}[str(value).lower()]
+        if isinstance(value, bool) and kind in (int, float, str):
+            raise ValueError
+        if kind is int:
+            if isinstance(value, float) and not value.is_integer():
+                raise ValueError
+            return int(value)
+        if kind is float:
+            return float(value)
+        if kind is str:
+            return str(value)
+        return frozen(_literal(value))
+    except (ValueError, TypeError, KeyError):
+        wanted = "numbers with commas between" if several and arguments[:1] == (float,) else "a list with commas between"
+        raise BadInput(f"{key} '{value}' is not {WANTED.get(kind, wanted)}") from None
+
+
+def _literal(value: Any) -> Any:
+    """Without a type to go by: what JSON makes of a word, or the word."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

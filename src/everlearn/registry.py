@@ -1,0 +1,260 @@
+"""Names. Every method, weighting, stream, network and launcher is found by one: a registered name, `module:attr` or `file.py:attr`.
+
+What is built in and what somebody else wrote is found the same way. Nothing is imported before it is asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+from everlearn.errors import BadInput, unknown
+
+Thing = TypeVar("Thing")
+METHODS = {
+    **{"finetune": "finetune:FineTune", "joint": "joint:Joint", "oewc": "oewc:OEWC", "si": "si:SI", "lwf": "lwf:LwF"},
+    **{"gem": "gem:GEM", "agem": "agem:AGEM", "icarl": "icarl:ICaRL", "gss": "gss:GSS"},
+    **{"er": "er:ER", "er-ace": "er_ace:ERACE", "der": "der:DER", "der++": "derpp:DERpp"},
+}
+WEIGHTINGS = {
+    **{"fixed": "fixed:Fixed", "relation": "relation:Relation", "consolidate": "consolidate:Consolidate"},
+    **{"vanilla": "end_to_end:EndToEnd", "split": "split:Split", "balanced": "balanced:Balanced"},
+    **{"labelled": "labelled:Labelled", "averaged": "averaged:Averaged", "normalised": "normalised:Normalised"},
+    **{"annealed": "annealed:Annealed"},
+}
+STREAMS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet")
+within = lambda package, names: {name: f"everlearn.{package}.{place}" for name, place in names.items()}
+BUILT_IN: dict[str, dict[str, str]] = {
+    "method": within("methods", METHODS),
+    "weighting": within("weightings", WEIGHTINGS),
+    "stream": dict.fromkeys(STREAMS, "everlearn.data.streams:load"),
+    "network": {name: f"everlearn.networks:{own}" for name, own in dict(mlp="MLP", cnn="CNN", resnet18="ResNet18").items()},
+    "launcher": {name: f"everlearn.launchers.{name}:launch" for name in ("local", "ray", "slurm")},
+}
+# The paper's names of methods weighed by a relation.
+ALIASES = {"rer": ("er", "relation"), "rer-ace": ("er-ace", "relation"), "rder": ("der++", "relation")}
+DATA = ("npz", "folder")  # stream names that go on with a path
+_registered: dict[str, dict[str, Any]] = {kind: {} for kind in BUILT_IN}
+
+
+def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
+    """A decorator that gives a class or function of one's own a name.
+
+    A Method, a Weighting or an nn.Module says itself what it is; of a function `kind` says it: `stream`, `network` or
+    `launcher`. Another package names what it has in its entry points, in the group `everlearn`.
+    """
+
+    def decorate(thing: Thing) -> Thing:
+        of = kind or _kind(thing, name)
+        if of not in BUILT_IN:
+            raise unknown("kind", of, BUILT_IN)
+        if name in BUILT_IN[of] or of == "method" and name in ALIASES:
+            raise BadInput(f"there is a {of} '{name}' already; choose another name")
+        if not name or set(name) & set(":/\\ ,+"):
+            raise BadInput(f"'{name}' is no name for a {of}: leave spaces, commas, colons, slashes and plus signs out")
+        _registered[of][name] = thing
+        return thing
+
+    return decorate
+
+
+def _kind(thing: object, name: str) -> str:
+    from torch import nn
+
+    from everlearn.methods.base import Method
+    from everlearn.weightings.base import Weighting
+
+    for base, kind in ((Method, "method"), (Weighting, "weighting"), (nn.Module, "network")):
+        if isinstance(thing, type) and issubclass(thing, base):
+            return kind
+    raise BadInput(f"what is '{name}'? Say register('{name}', kind=…): stream, network or launcher")
+
+
+@functools.cache
+def _installed() -> dict[str, Any]:
+    """What other packages name in their entry points."""
+    for entry in entry_points(group="everlearn"):
+        try:
+            found = entry.load()
+        except Exception as error:  # somebody else's code may raise anything
+            raise BadInput(f"the entry point {entry.name} ({entry.value}) cannot be loaded: {error}") from error
+        if not isinstance(found, ModuleType):  # a module registers what it has when it is imported
+            register(entry.name, getattr(found, "kind", None))(found)
+    return {}
+
+
+def known(kind: str) -> list[str]:
+    """All names of a kind."""
+    _installed()
+    return [*BUILT_IN[kind], *_registered[kind]]
+
+
+def find(kind: str, name: str) -> Any:
+    """The class or function of that name."""
+    if name in BUILT_IN[kind]:
+        return imported(BUILT_IN[kind][name])
+    if name not in _registered[kind]:
+        if refers(kind, name):
+            return imported(name)
+        _installed()
+    if name not in _registered[kind]:
+        raise unknown(kind, name, [*known(kind), *(ALIASES if kind == "method" else ())])
+    return _registered[kind][name]
+
+
+def parts(label: str) -> tuple[str, str | None]:
+    """The method and the weighting of what a table calls a row: `rer`, `er+consolidate`; None where it names no weighting."""
+    if label in ALIASES:
+        return ALIASES[label]
+    method, _, weighting = label.rpartition("+")
+    return (method, weighting) if method and weighting in known("weighting") else (label, None)
+
+
+def refers(kind: str, name: str) -> bool:
+    """Is it `module:attr` or `file.py:attr`, and not a name?"""
+    return ":" in name and not (kind == "stream" and name.partition(":")[0] in DATA)
+
+
+def imported(reference: str) -> Any:
+    """What `module:attr` or `file.py:attr` names."""
+    home, _, attribute = reference.rpartition(":")
+    try:
+        module = _from_file(Path(home)) if home.endswith(".py") else importlib.import_module(home)
+    except BadInput:
+        raise
+    except Exception as error:  # somebody else's code may raise anything
+        if isinstance(error, ModuleNotFoundError) and error.name and home.startswith(error.name):
+            raise BadInput(f"'{reference}': there is no module {error.name}; a file is named with its .py") from error
+        raise BadInput(f"'{reference}' cannot be imported: {type(error).__name__}: {error}") from error
+    found: Any = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise unknown(f"name in {home}", attribute, [n for n in vars(module) if not n.startswith("_")])
+        found = getattr(found, part)
+    return found
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A file as a module, imported anew where it has changed; modules beside it can be imported by it."""
+    path = path.expanduser().resolve()
+    if not path.is_file():
+        raise BadInput(f"there is no file {path}")
+    name = f"everlearn_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    there = sys.modules.get(name)
+    if there is not None and getattr(there, "__digest__", None) == digest:
+        return there
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    module.__dict__["__digest__"] = digest
+    sys.modules[name] = module
+    try:
+        with _beside(path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+
+
+def place(kind: str, thing: Any) -> tuple[str, str]:
+    """The name of a class or function of a kind, and how to find it from elsewhere: `module:attr` or `/path/file.py:attr`."""
+    names: Mapping[str, Any] = {name: imported(at) for name, at in BUILT_IN[kind].items()} | _registered[kind]
+    module, attribute = sys.modules[thing.__module__], thing.__qualname__
+    file = getattr(module, "__file__", None)
+    alone = module.__name__ == "__main__" or module.__name__.startswith("everlearn_file_")
+    if "<locals>" in attribute or alone and not file:
+        raise BadInput(f"{attribute} is made inside a function or at a prompt; put it into a file, at its top level")
+    at = f"{Path(file).resolve()}:{attribute}" if alone and file else f"{module.__name__}:{attribute}"
+    name = next((name for name, one in names.items() if one is thing), None)
+    return name or f"{Path(at.rpartition(':')[0]).name if alone else module.__name__}:{attribute}", at
+
+
+def placed(kind: str, thing: Any) -> bool:
+    """Can it be found again, by another process?"""
+    try:
+        place(kind, thing)
+    except (BadInput, AttributeError, KeyError):
+        return False
+    return True
+
+
+def built_in(thing: Any) -> bool:
+    return thing.__module__.partition(".")[0] == "everlearn"
+
+
+def source(thing: Any) -> str | None:
+    """A hash of the source of somebody else's class or function: its file, and what that imports from beside it or from its
+    own package. None of what is built in."""
+    if built_in(thing):
+        return None
+    file = inspect.getsourcefile(thing)
+    if file is None:
+        raise BadInput(f"{thing.__qualname__} has no source file, and so no identity; put it into one")
+    path = Path(file).resolve()
+    depth = 0 if thing.__module__.startswith("everlearn_file_") else thing.__module__.count(".")
+    depth += path.name == "__init__.py"
+    root = path.parents[depth]
+    package = path.relative_to(root).parts[0] if depth else None
+    if package is None and root.name in ("site-packages", "dist-packages"):  # what is installed beside it is not its own
+        package = path.stem
+    digest = hashlib.sha256()
+    for one in sorted(_reached(path, root, package)):
+        digest.update(str(one.relative_to(root)).encode() + b"\0" + hashlib.sha256(one.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _reached(path: Path, root: Path, package: str | None) -> set[Path]:
+    """The file and all it imports, at once or later, from its package or, where it has none, from beside it."""
+    found: set[Path] = set()
+    todo = [path]
+    while todo:
+        file = todo.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for name in _imports(file, root):
+            parts = name.split(".")
+            if package is None or parts[0] == package:
+                for n in range(1, len(parts) + 1):
+                    base = root.joinpath(*parts[:n])
+                    todo += [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
+    return found
+
+
+def _imports(file: Path, root: Path) -> Iterator[str]:
+    """Dotted names a file imports, relative ones as seen from the root."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):
+        return
+    here = file.relative_to(root).with_suffix("").parts
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*here[: len(here) - node.level], *(node.module or "").split(".")] if node.level else [node.module or ""]
+            stem = ".".join(part for part in base if part)
+            yield from (f"{stem}.{alias.name}" if stem else alias.name for alias in node.names)

@@ -1,0 +1,118 @@
+"""What there is: methods, weightings, streams and studies, and what can be set of them."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from everlearn import registry
+from everlearn.data import STREAMS, sources
+from everlearn.errors import unknown
+from everlearn.experiments.defaults import defaults
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.spec import look_up, options_of
+from everlearn.experiments.studies import STUDIES
+from everlearn.report.tables import plain
+
+
+def described(thing: Callable) -> str:
+    """What a method's file or a weighting's class says of it: of a method the equation, and where it departs from its paper."""
+    own = inspect.getdoc(inspect.getmodule(thing)) if registry.built_in(thing) else None
+    return own or inspect.getdoc(thing) or thing.__name__
+
+
+def summary(text: str) -> str:
+    """The first paragraph, on one line."""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def shown(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(shown, value)) or "all 1"
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def flowing(text: str) -> str:
+    """Lines as long as the terminal's."""
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+
+
+def methods() -> Iterator[Table]:
+    table = plain("method", "what it is")
+    for name in registry.known("method"):
+        table.add_row(name, summary(described(registry.find("method", name))))
+    for name, (base, weighting) in registry.ALIASES.items():
+        table.add_row(name, f"{base} --weighting {weighting}")
+    yield table
+
+
+def weightings() -> Iterator[Table]:
+    table = plain("weighting", "what it is")
+    for name in registry.known("weighting"):
+        table.add_row(name, summary(inspect.getdoc(registry.find("weighting", name)) or ""))
+    yield table
+
+
+def method(name: str, weighting: str | None = None) -> Iterator[str | Table]:
+    """The equation and every setting, with its default on each stream."""
+    resolved = {stream: Experiment.of(name, stream, weighting=weighting, device="cpu") for stream in STREAMS}
+    first = resolved["digits"]
+    yield flowing(described(look_up("method", first.method).thing))
+    if first.weighting.name != "fixed":
+        yield flowing(f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}")
+    table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
+    settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
+    for key in settings["digits"]:
+        if key not in ("method", "weighting", "stream", "seed"):
+            table.add_row(key, *(shown(values.get(key)) for values in settings.values()))
+    yield table
+    sizes = {size: defaults(first.method.name, first.weighting.name, "cifar10", size).get("weights") for size in (200, 500, 5120)}
+    if len(set(sizes.values())) > 1:
+        yield "cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items())
+
+
+def weighting(name: str) -> Iterator[str | Table]:
+    if not registry.refers("weighting", name) and name not in registry.known("weighting"):
+        raise unknown("weighting", name, registry.known("weighting"))
+    thing = look_up("weighting", name).thing
+    yield flowing(inspect.getdoc(thing) or thing.__name__)
+    table = plain("option", "default", title="Options (--set KEY=VALUE)")
+    usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
+    for key, parameter in options_of("weighting", thing).items():
+        empty = parameter.default in (None, (), inspect.Parameter.empty)
+        table.add_row(key, usual.get(key, "–") if empty else shown(parameter.default))
+    yield table
+
+
+def streams(data: Path | None) -> Table:
+    table = plain("stream", "tasks", "network", "data", "what it is")
+    for name, setting in STREAMS.items():
+        here = name == "digits" or sources.found(name, data)
+        state = "here" if here else f"everlearn data get {name}"
+        table.add_row(name, str(setting.tasks), setting.network, state, sources.SOURCES[name].summary)
+    for name in registry.known("stream")[len(STREAMS) :]:
+        table.add_row(name, "", "", "", summary(inspect.getdoc(registry.find("stream", name)) or ""))
+    table.add_row("npz:FILE", "", "", "", "your images: arrays x_train, y_train, x_test, y_test")
+    table.add_row("folder:DIR", "", "", "", "your images: a folder per class, under DIR/train and DIR/test or under DIR")
+    return table
+
+
+def studies() -> Table:
+    table = plain("study", "rows", "seeds", "question")
+    for key, (usual, make, question) in STUDIES.items():
+        table.add_row(key, str(len(make(1, {}))), str(usual), question)
+    return table
+
+
+def files(name: str, statuses: Sequence[sources.FileStatus]) -> Iterator[Table]:
+    """Which files of a data set are there, folder by folder."""
+    for folder in dict.fromkeys(status.path.parent for status in statuses):
+        table = plain("file", "state", "", title=f"{name} in {folder}")
+        for status in statuses:
+            if status.path.parent == folder:
+                table.add_row(status.path.name, status.state, status.detail)
+        yield table

@@ -1,0 +1,37 @@
+"""How a network is trained, whatever the method: the settings an experiment and a Learner share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from everlearn.errors import BadInput, number, unknown
+
+FORWARDS = ("separate", "joint")
+PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
+
+
+@dataclass(frozen=True)
+class Training:
+    """SGD for `epochs` per task on batches of `batch` new samples, each memory draw beside them of the same size.
+
+    `forward` `separate`: each batch normalised by its own BatchNorm statistics; `joint`: one pass for all of them.
+    """
+
+    epochs: int = 5
+    batch: int = 32
+    lr: float = 0.03
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    forward: str = "separate"
+    precision: str = "float32"
+
+    def __post_init__(self):
+        for name in ("epochs", "batch"):
+            number(name, getattr(self, name), whole=True, positive=True)
+        number("lr", self.lr, positive=True)
+        number("momentum", self.momentum, below=1)
+        number("weight_decay", self.weight_decay)
+        if self.forward not in FORWARDS:
+            raise BadInput(f"forward '{self.forward}' is neither 'separate' (one pass per batch) nor 'joint' (one for all)")
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)

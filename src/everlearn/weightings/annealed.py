@@ -1,0 +1,15 @@
+"""Annealed: is a small step all there is to it?"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from everlearn.core.terms import Terms
+from everlearn.weightings.base import Phased
+
+
+class Annealed(Phased):
+    """The step made small: past the warm-up every weight is a tenth of its preset."""
+
+    def past_warmup(self, terms: Terms) -> Tensor:
+        return self.preset / 10

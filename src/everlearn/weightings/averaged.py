@@ -1,0 +1,16 @@
+"""Averaged: is it the relation, or the phase?"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from everlearn.core import ranks
+from everlearn.weightings.relation import Relation
+
+
+class Averaged(Relation):
+    """Relation without the relation: every row of a step has the mean weights of its rows. What is left is the phase."""
+
+    def used(self, weights: Tensor) -> Tensor:
+        (mean,) = ranks.all_reduce(weights.mean(dim=0, keepdim=True))
+        return mean.expand_as(weights)

@@ -1,0 +1,21 @@
+"""Balanced: another outer batch."""
+
+from __future__ import annotations
+
+from everlearn.core.plan import Draw, reservoir
+from everlearn.errors import BadInput
+from everlearn.weightings.relation import Relation
+
+
+class Balanced(Relation):
+    """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
+
+    def check(self, method) -> None:
+        super().check(method)
+        if method.slot_rule is not reservoir:
+            raise BadInput(
+                f"Balanced foresees what a reservoir holds, and {type(method).__name__} fills its memory otherwise"
+            )
+
+    def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
+        return super().draws(own)[: -len(own)] + tuple(draw._replace(pool="balanced") for draw in own)

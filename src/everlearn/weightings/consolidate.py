@@ -1,0 +1,26 @@
+"""Consolidate, a rule without a net: first learn the new task, then only rehearse."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from everlearn.core.terms import Terms
+from everlearn.weightings.base import Phased
+
+
+class Consolidate(Phased):
+    """Past the warm-up the terms that learn the new have weight 0, those that preserve the old their preset one."""
+
+    def past_warmup(self, terms: Terms) -> Tensor:
+        if getattr(self, "rehearsal", None) is None:
+            self.rehearsal = self.preset * torch.tensor(terms.preserves, device=self.preset.device)
+        return self.rehearsal
+
+    derived = ("preset", "rehearsal")
+
+    def notes(self, training, tasks: int | None, name: str) -> list[str]:
+        known = super().notes(training, tasks, name)
+        if self.warmup == 0 and not known:
+            return [f"there is no warm-up: {name} will learn new samples from the memory only; 2 epochs have one"]
+        return known

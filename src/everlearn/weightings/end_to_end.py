@@ -1,0 +1,31 @@
+"""End to end (the paper's Vanilla): is the bi-level step needed?"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from everlearn.core.plan import Draw
+from everlearn.core.terms import Terms, weighed
+from everlearn.weightings.relation import Relational
+
+
+class EndToEnd(Relational):
+    """The paper's Vanilla: RRN and Main Net by one backward of L^tr + L^bf, no bi-level step.
+
+    φ meets L^tr alone, whose derivative by a weight is that row's loss: it can only learn to make weights small.
+
+    Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
+    """
+
+    def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
+        return own * 2
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        if self.phase == "preset":
+            return weighed(terms.losses, self.preset)
+        weights, in_use = self.weigh(terms), self.phase == "relation"
+        self.improve(weights, terms.losses.detach() / len(weights))
+        names = ("weights", "weight_labels") if in_use else ("proposed", "labels")
+        step.tape.keep(**dict(zip(names, (weights, terms.labels))), norms=terms.norms)
+        outer = method.outer(step.net.at(step.net.theta), step.extra)
+        return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

@@ -1,0 +1,28 @@
+"""The same weight for every row of a term: the λ and γ of Eq. 1 and 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from everlearn.core.terms import Terms, weighed
+from everlearn.weightings.base import Weighting, row_of, weights_of
+
+
+class Fixed(Weighting):
+    """Fixed weights, a number per term; unless given, the method's own."""
+
+    derived = ("row",)
+
+    def __init__(self, weights: Sequence[float] = ()):
+        self.weights = weights
+
+    def check(self, method) -> None:
+        weights_of(self, method)
+
+    def begin(self, method, net, seed: int) -> None:
+        self.row = row_of(self, method, net.theta)
+
+    def loss(self, method, step, terms: Terms) -> Tensor:
+        return weighed(terms.losses, self.row)
