@@ -20,8 +20,7 @@ import pytest
 import torch
 
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.data import streams
-from everlearn.data import download, formats, sources
+from everlearn.data import catalogue, download, formats, sources, streams
 
 # --- writers: the official layouts, small ---
 
@@ -171,17 +170,17 @@ def test_every_data_set_is_contiguous_writable_uint8_and_int64(everything, name)
 
 
 def test_every_published_checksum_is_an_md5_and_every_address_ends_in_its_file():
-    for source in sources.SOURCES.values():
+    for source in catalogue.SOURCES.values():
         for archive in source.archives:
             assert re.fullmatch("[0-9a-f]{32}", archive.md5)
             assert all(url.endswith(f"/{archive.file}") for url in archive.urls)
         for part in (part for layout in source.layouts for part in layout.parts):
             assert re.fullmatch("([0-9a-f]{32})?", part.md5)
-    assert len(set(sources.SOURCES["cifar100"].names)) == 100
+    assert len(set(catalogue.SOURCES["cifar100"].names)) == 100
 
 
 def test_the_modules_import_nothing_slow():
-    for module, banned in ((formats, {"urllib"}), (sources, {"urllib"}), (download, set())):
+    for module, banned in ((formats, {"urllib"}), (catalogue, {"urllib"}), (sources, {"urllib"}), (download, set())):
         imports = [
             node
             for node in ast.parse(Path(module.__file__).read_text()).body
@@ -665,17 +664,17 @@ def toy(monkeypatch):
         rows = np.concatenate([some(6, 1, high=10), some(6, 3072)], axis=1).tobytes()
         files = entries or {"toy-bin/train.bin": rows, "toy-bin/test.bin": rows}
         packed = packed or (zipped if archive.endswith(".zip") else tarred)(files)
-        source = sources.Source(
+        source = catalogue.Source(
             "Toy",
             "a toy",
             tuple("0123456789"),
-            (sources.Archive(archive, md5(packed), (url + archive,)),),
-            sources._cifar_layouts(
+            (catalogue.Archive(archive, md5(packed), (url + archive,)),),
+            catalogue._cifar_layouts(
                 "toy",
                 ("toy-bin", formats.cifar_binary, {f"{k}.bin": md5(rows) if md5s else "" for k in ("train", "test")}),
             ),
         )
-        monkeypatch.setitem(sources.SOURCES, "toy", source)
+        monkeypatch.setitem(catalogue.SOURCES, "toy", source)
         return packed
 
     return make
@@ -812,11 +811,11 @@ def test_mnist_needs_no_unpacking(tmp_path, server, monkeypatch):
     write_idx(tmp_path / "served", "{}.gz", gzip.compress)
     server.files = {file.name: file.read_bytes() for file in (tmp_path / "served").iterdir()}
     md5s = {name[:-3]: (md5(content), md5(gzip.decompress(content))) for name, content in server.files.items()}
-    order = sources.SOURCES["mnist"].archives
-    source = sources._idx(
+    order = catalogue.SOURCES["mnist"].archives
+    source = catalogue._idx(
         "MNIST", "", "0,1,2,3,4,5,6,7,8,9", (server.url[:-1],), {a.file[:-3]: md5s[a.file[:-3]] for a in order}
     )
-    monkeypatch.setitem(sources.SOURCES, "mnist", source)
+    monkeypatch.setitem(catalogue.SOURCES, "mnist", source)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / TRAIN).write_bytes(b"a damaged plain file beside what is downloaded")
     assert download.get("mnist", tmp_path) == tmp_path / "mnist"
@@ -866,9 +865,9 @@ def test_the_next_address_is_tried_when_one_fails(tmp_path, server, toy, monkeyp
     packed = toy(server.url)
     server.files = {"wrong/toy.tar.gz": b"wrong", "right/toy.tar.gz": packed}
     urls = tuple(f"{server.url}{folder}/toy.tar.gz" for folder in ("gone", "wrong", "right"))
-    source = sources.SOURCES["toy"]
-    archive = sources.Archive("toy.tar.gz", md5(packed), urls)
-    monkeypatch.setitem(sources.SOURCES, "toy", sources.Source("Toy", "", source.names, (archive,), source.layouts))
+    source = catalogue.SOURCES["toy"]
+    archive = catalogue.Archive("toy.tar.gz", md5(packed), urls)
+    monkeypatch.setitem(catalogue.SOURCES, "toy", catalogue.Source("Toy", "", source.names, (archive,), source.layouts))
     assert download.get("toy", tmp_path) == tmp_path / "toy/toy-bin"
 
 
