@@ -976,3 +976,42 @@ def test_a_task_without_images_names_its_classes():
     x, y = torch.zeros(4, 1, 2, 2), torch.tensor([0, 0, 1, 1])
     with refused("no test image of cat or dog"):
         streams._part("test", x, y, range(2, 4), ["ant", "bee", "cat", "dog"])
+
+
+# --- tasks without a test half ---
+
+
+def halves(*tested):
+    """A stream of a task of two images for each, with or without a test half."""
+    pair = lambda k: (torch.full((2, 1, 2, 2), k, dtype=torch.uint8), torch.tensor([k, k]))
+    tasks = tuple(streams.Task(pair(k), pair(k) if test else None, (k,)) for k, test in enumerate(tested))
+    return streams.Stream("toy", tasks, tuple(map(str, range(len(tested)))), streams.Pixels())
+
+
+def test_a_task_says_whether_there_is_something_to_test():
+    with_test, without = halves(True, False)
+    assert repr(with_test) == "<Task: classes 0; 2 images, 2 to test>"
+    assert repr(without) == "<Task: classes 1; 2 images, none to test>"
+    assert streams.Task(without.train, classes=(1,)).test is None
+
+
+def test_a_task_has_classes():
+    with refused("classes ()", "classes=(0, 1)"):
+        streams.Task(halves(True).tasks[0].train)
+
+
+def test_a_stream_moves_what_there_is():
+    with_test, without = halves(True, False).to("meta")
+    assert without.test is None and without.classes == (1,)
+    assert {tensor.device.type for tensor in (*with_test.train, *with_test.test, *without.train)} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("tested", "labels"),
+    [((True, True), [0, 0, 1, 1]), ((True, False), [0, 0]), ((False, True), [1, 1]), ((False, False), None)],
+)
+def test_merged_tasks_are_tested_on_what_there_is(tested, labels):
+    merged = halves(*tested).merged()
+    assert merged.train[1].tolist() == [0, 0, 1, 1] and merged.classes == (0, 1)
+    assert (merged.test and merged.test[1].tolist()) == labels
+    assert merged.test is None or len(merged.test[0]) == len(labels)

@@ -23,14 +23,19 @@ __all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
-    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
+    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and, if any, to test on."""
 
     train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-    classes: tuple[int, ...]
+    test: tuple[Tensor, Tensor] | None = None
+    classes: tuple[int, ...] = ()  # required, though it comes after what is not
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, tuple) and not self.classes:
+            raise BadInput("a task with the classes () has nothing to learn; name them, such as classes=(0, 1)")
 
     def __repr__(self) -> str:
-        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {len(self.test[0])} to test>"
+        tested = f"{len(self.test[0])} to test" if self.test else "none to test"
+        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {tested}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,13 +67,15 @@ class Stream:
         return tuple(self.tasks[0].train[0].shape[1:])
 
     def merged(self) -> Task:
-        """All tasks as one."""
-        columns = lambda part: tuple(torch.cat(column) for column in zip(*(getattr(task, part) for task in self.tasks)))
-        return Task(columns("train"), columns("test"), tuple(range(self.classes)))
+        """All tasks as one, to be tested on what there is to test on."""
+        joined = lambda pairs: tuple(torch.cat(column) for column in zip(*pairs))
+        tests = [task.test for task in self.tasks if task.test]
+        train = joined(task.train for task in self.tasks)
+        return Task(train, joined(tests) if tests else None, tuple(range(self.classes)))
 
     def to(self, device: str | torch.device) -> Stream:
         """The data resident on a device."""
-        move = lambda pair: tuple(tensor.to(device) for tensor in pair)
+        move = lambda pair: pair and tuple(tensor.to(device) for tensor in pair)
         return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
 
 
