@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import json
 import os
 import pickle
 import re
@@ -20,7 +21,7 @@ import pytest
 import torch
 
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.data import catalogue, download, formats, sources, streams
+from everlearn.data import catalogue, download, formats, identity, sources, streams, tiny
 
 # --- writers: the official layouts, small ---
 
@@ -180,7 +181,8 @@ def test_every_published_checksum_is_an_md5_and_every_address_ends_in_its_file()
 
 
 def test_the_modules_import_nothing_slow():
-    for module, banned in ((formats, {"urllib"}), (catalogue, {"urllib"}), (sources, {"urllib"}), (download, set())):
+    quick = (formats, tiny, catalogue, sources, identity)
+    for module, banned in (*((module, {"urllib"}) for module in quick), (download, set())):
         imports = [
             node
             for node in ast.parse(Path(module.__file__).read_text()).body
@@ -404,15 +406,42 @@ def test_tiny_imagenet_has_its_classes_in_the_order_of_wnids(tmp_path):
     assert (grey[0] == grey[1]).all() and (grey[1] == grey[2]).all()
 
 
-def test_tiny_imagenet_is_decoded_once(tmp_path):
+def test_tiny_imagenet_is_decoded_once(tmp_path, monkeypatch):
     folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
     write_tiny(folder)
     first = sources.read("tinyimagenet", tmp_path)
     assert sorted(file.name for file in folder.parent.iterdir()) == ["tiny-imagenet-200", "tiny-imagenet-200.npz"]
-    next(folder.glob("train/*/images/*")).write_bytes(b"not looked at")
+    monkeypatch.setattr(formats, "tiny_imagenet", lambda _: pytest.fail("decoded again"))
     again = sources.read("tinyimagenet", tmp_path)
     assert again.names == first.names
     assert all((a == b).all() for a, b in zip(first.train + first.test, again.train + again.test, strict=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: write_picture(folder / "train/n01/images/n01_0.JPEG", seed=9),
+        lambda folder: write_picture(folder / "train/n01/images/n01_7.JPEG", seed=9),
+        lambda folder: (folder / "train/n01/images/n01_0.JPEG").unlink(),
+        lambda folder: (folder / "wnids.txt").write_text("n01\nn02\nn03"),  # the same size
+        lambda folder: (folder / "words.txt").write_text("n01\tcow\n"),
+    ],
+)
+def test_tiny_imagenet_is_decoded_again_when_its_folder_has_changed(tmp_path, change):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    write_tiny(folder)
+    sources.read("tinyimagenet", tmp_path)
+    change(folder)
+    now, fresh = sources.read("tinyimagenet", tmp_path), catalogue.Images(*formats.tiny_imagenet(folder))
+    assert now.names == fresh.names
+    assert all(np.array_equal(a, b) for a, b in zip(now.train + now.test, fresh.train + fresh.test, strict=True))
+
+
+def test_a_cache_of_another_version_is_decoded_again(tmp_path):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    write_tiny(folder)
+    np.savez(folder.with_name("tiny-imagenet-200.npz"), **npz_arrays())
+    assert sources.read("tinyimagenet", tmp_path).names == ("n03", "cat", "dog")
 
 
 def test_a_damaged_cache_is_decoded_again(tmp_path):
@@ -963,6 +992,119 @@ def test_ones_own_images_are_known_by_their_content(tmp_path, monkeypatch):
     picture.write_bytes(b"two")
     assert streams.fingerprint(f"folder:{tmp_path}/photos") != first
     assert streams.fingerprint("digits") is streams.fingerprint("npz:nowhere.npz") is None
+
+
+@pytest.fixture
+def put(tmp_path, toy, monkeypatch):
+    """Write the two files of `toy`, as published unless told otherwise; their times are long past unless `fresh`."""
+    monkeypatch.setattr(identity, "_known", {})
+    monkeypatch.setattr(identity, "_look", lambda path: (str(path), path.stat().st_size, path.stat().st_mtime_ns, 0))
+    toy("http://nowhere/")
+    rows = np.concatenate([some(6, 1, high=10), some(6, 3072)], axis=1).tobytes()
+    clock = iter(range(1_000_000_000, 2_000_000_000))
+
+    def put(train=rows, test=rows, fresh=False, root=tmp_path):
+        for name, content in (("train", train), ("test", test)):
+            path = root / f"toy/toy-bin/{name}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if not fresh:
+                os.utime(path, (at := next(clock), at))
+        return rows
+
+    return put
+
+
+def test_published_files_are_no_other_experiment_and_changed_ones_are(tmp_path, put):
+    assert identity.fingerprint("toy", tmp_path) is None  # not there
+    rows = put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    put(train=bytes(len(rows)))
+    first = identity.fingerprint("toy", tmp_path)
+    assert re.fullmatch("[0-9a-f]{16}", first)
+    put(train=bytes(len(rows)), root=tmp_path / "elsewhere")
+    assert identity.fingerprint("toy", tmp_path / "elsewhere") == first
+    put(train=b"\1" * len(rows))
+    assert identity.fingerprint("toy", tmp_path) not in (None, first)
+    put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    (tmp_path / "toy/toy-bin/test.bin").unlink()
+    assert identity.fingerprint("toy", tmp_path) is None  # what is there is the published
+
+
+def test_an_unreadable_file_is_reported_when_it_is_read(tmp_path, put):
+    put(test=gzip.compress(b"rows")[:-9])
+    assert identity.fingerprint("toy", tmp_path)
+    with refused("test.bin", "cannot be read"):
+        sources.read("toy", tmp_path)
+
+
+def test_a_file_changed_just_now_is_hashed_again(tmp_path, put):
+    rows, path = put(fresh=True), tmp_path / "toy/toy-bin/train.bin"
+    assert identity.fingerprint("toy", tmp_path) is None
+    at = path.stat().st_mtime_ns
+    path.write_bytes(bytes(len(rows)))
+    os.utime(path, ns=(at, at))  # as two writes within one tick of the clock
+    assert identity.fingerprint("toy", tmp_path)
+
+
+def test_a_file_is_hashed_once_in_all_processes(tmp_path, put, monkeypatch):
+    put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert os.listdir(tmp_path / "toy") == ["toy-bin"] and json.loads((tmp_path / ".verified.json").read_text())
+    hashed = []
+    monkeypatch.setattr(formats, "md5", lambda path, unpack: hashed.append(path.name) or "other")
+    assert identity.fingerprint("toy", tmp_path) is None
+    identity._known.clear()  # another process
+    assert identity.fingerprint("toy", tmp_path) is None and not hashed
+    put(test=b"changed")
+    assert identity.fingerprint("toy", tmp_path) and hashed == ["train.bin", "test.bin"]  # both have another time
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", "null", '{"toy/toy-bin/train.bin": 3}', '{"toy/toy-bin/train.bin": [[], 1, 0, "a"]}', "\0"]
+)
+def test_a_damaged_memory_is_ignored(tmp_path, put, content):
+    put()
+    (tmp_path / ".verified.json").write_text(content)
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert len(json.loads((tmp_path / ".verified.json").read_text())) == 2
+
+
+def test_a_memory_that_cannot_be_written_is_done_without(tmp_path, put, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    put()
+    monkeypatch.setattr(os, "replace", full)
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert sorted(os.listdir(tmp_path)) == ["toy"]
+
+
+def test_digits_are_always_the_same(tmp_path):
+    assert identity.fingerprint("digits", tmp_path) is None and not list(tmp_path.iterdir())
+    with refused("unknown data set 'digit'"):
+        identity.fingerprint("digit")
+
+
+def test_tiny_imagenet_is_known_by_its_numbers_or_its_list(tmp_path, monkeypatch):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+    write_tiny(folder)
+    told = [identity.fingerprint("tinyimagenet", tmp_path)]
+    write_picture(folder / "train/n01/images/n01_0.JPEG", (16, 16))
+    told.append(identity.fingerprint("tinyimagenet", tmp_path))
+    (folder / "train/n01/images/n01_9.JPEG").symlink_to(tmp_path / "nowhere")
+    told.append(identity.fingerprint("tinyimagenet", tmp_path))
+    assert len(set(told)) == 3 and all(re.fullmatch("[0-9a-f]{16}", each) for each in told)
+    (folder / "train/n01/images/n01_9.JPEG").unlink()
+    for number, value in (("CLASSES", 3), ("EACH", 2), ("TESTED", 3)):
+        monkeypatch.setattr(tiny, number, value)
+    os.utime(folder / "train/n01/images", (1, 1))  # so that the next change is not within the same tick of the clock
+    tiny._published.cache_clear()
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+    (folder / "train/n01/images/n01_0.JPEG").unlink()
+    assert identity.fingerprint("tinyimagenet", tmp_path)
 
 
 def test_a_class_without_test_images_is_refused(tmp_path):

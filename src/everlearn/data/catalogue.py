@@ -1,14 +1,12 @@
 """The data sets: where each comes from, which files it is made of, and how they become arrays."""
 
-import contextlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from everlearn.data import formats
+from everlearn.data import formats, tiny
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Layout:
     parts: tuple[Part, ...]
     read: Callable[[list[Path], tuple[str, ...]], Images]
     remedy: str = "`everlearn data get {name}` fetches it again"  # what to do about a damaged part
+    identify: Callable[[Path], str | None] | None = None  # where the parts have no md5: see identity.fingerprint
 
 
 @dataclass(frozen=True)
@@ -82,28 +81,7 @@ def _read_cifar(decode: Callable[[Path, int], formats.Split]) -> Callable[[list[
 
 
 def _read_tiny(paths: list[Path], _: tuple[str, ...]) -> Images:
-    """Decode the pictures, and keep them as one file beside the folder: 110,000 JPEGs are worth decoding once."""
-    folder = paths[0].parent
-    decoded = folder.with_name(f"{folder.name}.npz")
-    if decoded.exists():
-        with contextlib.suppress(formats.Damaged):  # then it is decoded again
-            return Images(*formats.npz(decoded))
-    images = Images(*formats.tiny_imagenet(folder))
-    _save(decoded, images)
-    return images
-
-
-def _save(path: Path, images: Images) -> None:
-    """Write what formats.npz reads, whole or not at all."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    arrays = dict(zip(formats.NPZ, (*images.train, *images.test), strict=True), names=np.array(images.names))
-    with contextlib.suppress(OSError):  # a read-only or full disk costs time at the next start, not this run
-        try:
-            with draft.open("wb") as file:
-                np.savez(file, **arrays)
-            os.replace(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
+    return Images(*tiny.read(paths[0].parent))
 
 
 def read_digits() -> Images:
@@ -263,6 +241,7 @@ SOURCES: dict[str, Source] = {
                 tuple(Part((name,)) for name in ("wnids.txt", "train", "val/images", "val/val_annotations.txt")),
                 _read_tiny,
                 "delete {folder} and run `everlearn data get {name}`",
+                tiny.identify,
             ),
         ),
     ),

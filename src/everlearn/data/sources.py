@@ -42,7 +42,7 @@ def data_root(root: Path | None = None) -> Path:
 
 
 @dataclass(frozen=True)
-class _Place:
+class Place:
     """A layout in one of its folders: each part's path, or None where it is not there."""
 
     layout: Layout
@@ -54,12 +54,12 @@ class _Place:
         return None not in self.paths
 
 
-def _locate(source: Source, root: Path) -> _Place:
+def locate(source: Source, root: Path) -> Place:
     """The layout and folder with the most parts in place; the first of equals."""
 
-    def place(layout: Layout, folder: Path) -> _Place:
+    def place(layout: Layout, folder: Path) -> Place:
         candidates = ([folder / name for name in part.names] for part in layout.parts)
-        return _Place(layout, folder, tuple(next(filter(os.path.exists, paths), None) for paths in candidates))
+        return Place(layout, folder, tuple(next(filter(os.path.exists, paths), None) for paths in candidates))
 
     places = [place(layout, root / folder) for layout in source.layouts for folder in layout.folders]
     return max(places, key=lambda place: (place.whole, len(place.paths) - place.paths.count(None)))
@@ -89,7 +89,7 @@ def read(name: str, root: Path | None = None) -> Images:
     source = find(name)
     if not source.layouts:
         return read_digits()
-    place = _locate(source, data_root(root))
+    place = locate(source, data_root(root))
     if not place.whole:
         missing = place.layout.parts[place.paths.index(None)]
         raise BadInput(
@@ -113,7 +113,7 @@ def check(name: str, root: Path | None = None) -> list[FileStatus]:
     source = find(name)
     if not source.layouts:
         return [FileStatus(Path(name), "ok", "comes with scikit-learn")]
-    rows = _check_parts(_locate(source, data_root(root)))
+    rows = _check_parts(locate(source, data_root(root)))
     known = {row.path for row in rows}
     for archive in source.archives:  # downloaded, or on the way, and not itself one of the parts
         path = data_root(root) / name / archive.file
@@ -130,12 +130,12 @@ def found(name: str, root: Path | None = None) -> Path | None:
     source = find(name)
     if not source.layouts:
         return data_root(root)
-    place = _locate(source, data_root(root))
+    place = locate(source, data_root(root))
     sound = place.whole and all(row.state in ("ok", "present") for row in _check_parts(place))
     return place.folder if sound else None
 
 
-def _check_parts(place: _Place) -> list[FileStatus]:
+def _check_parts(place: Place) -> list[FileStatus]:
     return [
         FileStatus(place.folder / part.names[0], "missing") if path is None else _compare(path, part.md5, unpack=True)
         for part, path in zip(place.layout.parts, place.paths, strict=True)

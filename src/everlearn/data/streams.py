@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,11 +13,11 @@ import torch
 from torch import Tensor
 
 from everlearn.errors import BadInput, unknown
-from everlearn.data.formats import is_picture
+from everlearn.data.identity import fingerprint
 from everlearn.data.pixels import Pixels
 from everlearn.data.sources import Images, own, read
 
-__all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
+__all__ = ["STREAMS", "Pixels", "Stream", "Task", "fingerprint", "load"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -106,29 +105,6 @@ def setting(name: str) -> Setting | None:
     if name not in STREAMS:
         raise unknown("stream", name, [*STREAMS, "npz:FILE", "folder:DIR"])
     return STREAMS[name]
-
-
-def fingerprint(name: str) -> str | None:
-    """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
-    if (found := own(name)) is None:
-        return None
-    _, path = found
-    files = [path] if path.is_file() else sorted(filter(is_picture, path.rglob("*")))
-    if not files:
-        return None  # a path that is not there is reported when it is read
-    return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-
-
-@functools.lru_cache(maxsize=8)
-def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
-    """Of the files' names and contents; size and time only say whether they were read before."""
-    digest = hashlib.sha256()
-    for file, _, _ in files:
-        with open(file, "rb") as content:
-            digest.update(
-                repr((str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest())).encode()
-            )
-    return digest.hexdigest()[:16]
 
 
 def usual_network(name: str, content: str | None) -> str | None:
