@@ -123,7 +123,7 @@ class Store:
 
 
 def _let_go(lock: IO) -> None:
-    """Of a folder about to be moved, where it must be: who comes in between makes the move fail, and loses nothing."""
+    """Of a folder about to be moved, where it must be: there, whoever comes in between makes the move fail."""
     if not MOVES_OPEN:
         lock.close()
 
