@@ -92,7 +92,8 @@ def _record(root: Path, seen: Seen, md5: str) -> None:
 
 
 def _of_own(path: Path) -> str | None:
-    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if formats.is_picture(file) and file.is_file())
+    pictures = (file for file in path.rglob("*") if formats.is_picture(file) and file.is_file())
+    files = [path] if path.is_file() else sorted(pictures)
     if not files:
         return None  # a path that is not there is reported when it is read
     return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))

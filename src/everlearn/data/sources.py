@@ -94,7 +94,8 @@ def read(name: str, root: Path | None = None) -> Images:
         missing = place.layout.parts[place.paths.index(None)]
         raise BadInput(
             f"{source.title} needs {place.folder / missing.names[0]}, which is not there: "
-            f"run `everlearn data get {name}{f' --data {root}' if root else ''}`, put it there yourself, or say with --data where it is"
+            f"run `everlearn data get {name}{f' --data {root}' if root else ''}`, put it there yourself, "
+            "or say with --data where it is"
         )
     try:
         return place.layout.read([path for path in place.paths if path], source.names)

@@ -22,7 +22,7 @@ __all__ = ["STREAMS", "Pixels", "Stream", "Task", "fingerprint", "load"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
-    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and, if any, to test on."""
+    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and maybe to test on."""
 
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor] | None = None
@@ -108,7 +108,7 @@ def setting(name: str) -> Setting | None:
 
 
 def usual_network(name: str, content: str | None) -> str | None:
-    """The network for a stream's images unless told otherwise; None where one's own images, of this content, are not there."""
+    """The network for a stream's images unless told otherwise; None where one's own, of this content, are not there."""
     if known := setting(name):
         return known.network
     return content and ("resnet18" if min(_own(name, content).train[0].shape[2:]) >= 32 else "cnn")
@@ -164,7 +164,7 @@ def load(
 
 
 def _tasks(known: Setting | None, classes: int) -> int:
-    """The stream's own number of tasks if it divides the classes kept, else two classes a task, and three in one if they are odd."""
+    """The stream's own number of tasks if it divides the classes kept, else two classes a task, or three in one."""
     if known and classes % known.tasks == 0:
         return known.tasks
     return max(1, classes // 2)
