@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import json
 import os
 import pickle
 import re
@@ -20,8 +21,7 @@ import pytest
 import torch
 
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.data import streams
-from everlearn.data import download, formats, sources
+from everlearn.data import catalogue, download, formats, identity, sources, streams, tiny
 
 # --- writers: the official layouts, small ---
 
@@ -171,17 +171,18 @@ def test_every_data_set_is_contiguous_writable_uint8_and_int64(everything, name)
 
 
 def test_every_published_checksum_is_an_md5_and_every_address_ends_in_its_file():
-    for source in sources.SOURCES.values():
+    for source in catalogue.SOURCES.values():
         for archive in source.archives:
             assert re.fullmatch("[0-9a-f]{32}", archive.md5)
             assert all(url.endswith(f"/{archive.file}") for url in archive.urls)
         for part in (part for layout in source.layouts for part in layout.parts):
             assert re.fullmatch("([0-9a-f]{32})?", part.md5)
-    assert len(set(sources.SOURCES["cifar100"].names)) == 100
+    assert len(set(catalogue.SOURCES["cifar100"].names)) == 100
 
 
 def test_the_modules_import_nothing_slow():
-    for module, banned in ((formats, {"urllib"}), (sources, {"urllib"}), (download, set())):
+    quick = (formats, tiny, catalogue, sources, identity)
+    for module, banned in (*((module, {"urllib"}) for module in quick), (download, set())):
         imports = [
             node
             for node in ast.parse(Path(module.__file__).read_text()).body
@@ -405,15 +406,42 @@ def test_tiny_imagenet_has_its_classes_in_the_order_of_wnids(tmp_path):
     assert (grey[0] == grey[1]).all() and (grey[1] == grey[2]).all()
 
 
-def test_tiny_imagenet_is_decoded_once(tmp_path):
+def test_tiny_imagenet_is_decoded_once(tmp_path, monkeypatch):
     folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
     write_tiny(folder)
     first = sources.read("tinyimagenet", tmp_path)
     assert sorted(file.name for file in folder.parent.iterdir()) == ["tiny-imagenet-200", "tiny-imagenet-200.npz"]
-    next(folder.glob("train/*/images/*")).write_bytes(b"not looked at")
+    monkeypatch.setattr(formats, "tiny_imagenet", lambda _: pytest.fail("decoded again"))
     again = sources.read("tinyimagenet", tmp_path)
     assert again.names == first.names
     assert all((a == b).all() for a, b in zip(first.train + first.test, again.train + again.test, strict=True))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: write_picture(folder / "train/n01/images/n01_0.JPEG", seed=9),
+        lambda folder: write_picture(folder / "train/n01/images/n01_7.JPEG", seed=9),
+        lambda folder: (folder / "train/n01/images/n01_0.JPEG").unlink(),
+        lambda folder: (folder / "wnids.txt").write_text("n01\nn02\nn03"),  # the same size
+        lambda folder: (folder / "words.txt").write_text("n01\tcow\n"),
+    ],
+)
+def test_tiny_imagenet_is_decoded_again_when_its_folder_has_changed(tmp_path, change):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    write_tiny(folder)
+    sources.read("tinyimagenet", tmp_path)
+    change(folder)
+    now, fresh = sources.read("tinyimagenet", tmp_path), catalogue.Images(*formats.tiny_imagenet(folder))
+    assert now.names == fresh.names
+    assert all(np.array_equal(a, b) for a, b in zip(now.train + now.test, fresh.train + fresh.test, strict=True))
+
+
+def test_a_cache_of_another_version_is_decoded_again(tmp_path):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    write_tiny(folder)
+    np.savez(folder.with_name("tiny-imagenet-200.npz"), **npz_arrays())
+    assert sources.read("tinyimagenet", tmp_path).names == ("n03", "cat", "dog")
 
 
 def test_a_damaged_cache_is_decoded_again(tmp_path):
@@ -665,17 +693,17 @@ def toy(monkeypatch):
         rows = np.concatenate([some(6, 1, high=10), some(6, 3072)], axis=1).tobytes()
         files = entries or {"toy-bin/train.bin": rows, "toy-bin/test.bin": rows}
         packed = packed or (zipped if archive.endswith(".zip") else tarred)(files)
-        source = sources.Source(
+        source = catalogue.Source(
             "Toy",
             "a toy",
             tuple("0123456789"),
-            (sources.Archive(archive, md5(packed), (url + archive,)),),
-            sources._cifar_layouts(
+            (catalogue.Archive(archive, md5(packed), (url + archive,)),),
+            catalogue._cifar_layouts(
                 "toy",
                 ("toy-bin", formats.cifar_binary, {f"{k}.bin": md5(rows) if md5s else "" for k in ("train", "test")}),
             ),
         )
-        monkeypatch.setitem(sources.SOURCES, "toy", source)
+        monkeypatch.setitem(catalogue.SOURCES, "toy", source)
         return packed
 
     return make
@@ -812,11 +840,11 @@ def test_mnist_needs_no_unpacking(tmp_path, server, monkeypatch):
     write_idx(tmp_path / "served", "{}.gz", gzip.compress)
     server.files = {file.name: file.read_bytes() for file in (tmp_path / "served").iterdir()}
     md5s = {name[:-3]: (md5(content), md5(gzip.decompress(content))) for name, content in server.files.items()}
-    order = sources.SOURCES["mnist"].archives
-    source = sources._idx(
+    order = catalogue.SOURCES["mnist"].archives
+    source = catalogue._idx(
         "MNIST", "", "0,1,2,3,4,5,6,7,8,9", (server.url[:-1],), {a.file[:-3]: md5s[a.file[:-3]] for a in order}
     )
-    monkeypatch.setitem(sources.SOURCES, "mnist", source)
+    monkeypatch.setitem(catalogue.SOURCES, "mnist", source)
     (tmp_path / "mnist").mkdir()
     (tmp_path / "mnist" / TRAIN).write_bytes(b"a damaged plain file beside what is downloaded")
     assert download.get("mnist", tmp_path) == tmp_path / "mnist"
@@ -866,9 +894,9 @@ def test_the_next_address_is_tried_when_one_fails(tmp_path, server, toy, monkeyp
     packed = toy(server.url)
     server.files = {"wrong/toy.tar.gz": b"wrong", "right/toy.tar.gz": packed}
     urls = tuple(f"{server.url}{folder}/toy.tar.gz" for folder in ("gone", "wrong", "right"))
-    source = sources.SOURCES["toy"]
-    archive = sources.Archive("toy.tar.gz", md5(packed), urls)
-    monkeypatch.setitem(sources.SOURCES, "toy", sources.Source("Toy", "", source.names, (archive,), source.layouts))
+    source = catalogue.SOURCES["toy"]
+    archive = catalogue.Archive("toy.tar.gz", md5(packed), urls)
+    monkeypatch.setitem(catalogue.SOURCES, "toy", catalogue.Source("Toy", "", source.names, (archive,), source.layouts))
     assert download.get("toy", tmp_path) == tmp_path / "toy/toy-bin"
 
 
@@ -966,6 +994,119 @@ def test_ones_own_images_are_known_by_their_content(tmp_path, monkeypatch):
     assert streams.fingerprint("digits") is streams.fingerprint("npz:nowhere.npz") is None
 
 
+@pytest.fixture
+def put(tmp_path, toy, monkeypatch):
+    """Write the two files of `toy`, as published unless told otherwise; their times are long past unless `fresh`."""
+    monkeypatch.setattr(identity, "_known", {})
+    monkeypatch.setattr(identity, "_look", lambda path: (str(path), path.stat().st_size, path.stat().st_mtime_ns, 0))
+    toy("http://nowhere/")
+    rows = np.concatenate([some(6, 1, high=10), some(6, 3072)], axis=1).tobytes()
+    clock = iter(range(1_000_000_000, 2_000_000_000))
+
+    def put(train=rows, test=rows, fresh=False, root=tmp_path):
+        for name, content in (("train", train), ("test", test)):
+            path = root / f"toy/toy-bin/{name}.bin"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            if not fresh:
+                os.utime(path, (at := next(clock), at))
+        return rows
+
+    return put
+
+
+def test_published_files_are_no_other_experiment_and_changed_ones_are(tmp_path, put):
+    assert identity.fingerprint("toy", tmp_path) is None  # not there
+    rows = put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    put(train=bytes(len(rows)))
+    first = identity.fingerprint("toy", tmp_path)
+    assert re.fullmatch("[0-9a-f]{16}", first)
+    put(train=bytes(len(rows)), root=tmp_path / "elsewhere")
+    assert identity.fingerprint("toy", tmp_path / "elsewhere") == first
+    put(train=b"\1" * len(rows))
+    assert identity.fingerprint("toy", tmp_path) not in (None, first)
+    put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    (tmp_path / "toy/toy-bin/test.bin").unlink()
+    assert identity.fingerprint("toy", tmp_path) is None  # what is there is the published
+
+
+def test_an_unreadable_file_is_reported_when_it_is_read(tmp_path, put):
+    put(test=gzip.compress(b"rows")[:-9])
+    assert identity.fingerprint("toy", tmp_path)
+    with refused("test.bin", "cannot be read"):
+        sources.read("toy", tmp_path)
+
+
+def test_a_file_changed_just_now_is_hashed_again(tmp_path, put):
+    rows, path = put(fresh=True), tmp_path / "toy/toy-bin/train.bin"
+    assert identity.fingerprint("toy", tmp_path) is None
+    at = path.stat().st_mtime_ns
+    path.write_bytes(bytes(len(rows)))
+    os.utime(path, ns=(at, at))  # as two writes within one tick of the clock
+    assert identity.fingerprint("toy", tmp_path)
+
+
+def test_a_file_is_hashed_once_in_all_processes(tmp_path, put, monkeypatch):
+    put()
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert os.listdir(tmp_path / "toy") == ["toy-bin"] and json.loads((tmp_path / ".verified.json").read_text())
+    hashed = []
+    monkeypatch.setattr(formats, "md5", lambda path, unpack: hashed.append(path.name) or "other")
+    assert identity.fingerprint("toy", tmp_path) is None
+    identity._known.clear()  # another process
+    assert identity.fingerprint("toy", tmp_path) is None and not hashed
+    put(test=b"changed")
+    assert identity.fingerprint("toy", tmp_path) and hashed == ["train.bin", "test.bin"]  # both have another time
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[1]", "null", '{"toy/toy-bin/train.bin": 3}', '{"toy/toy-bin/train.bin": [[], 1, 0, "a"]}', "\0"]
+)
+def test_a_damaged_memory_is_ignored(tmp_path, put, content):
+    put()
+    (tmp_path / ".verified.json").write_text(content)
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert len(json.loads((tmp_path / ".verified.json").read_text())) == 2
+
+
+def test_a_memory_that_cannot_be_written_is_done_without(tmp_path, put, monkeypatch):
+    def full(*_):
+        raise OSError("No space left on device")
+
+    put()
+    monkeypatch.setattr(os, "replace", full)
+    assert identity.fingerprint("toy", tmp_path) is None
+    assert sorted(os.listdir(tmp_path)) == ["toy"]
+
+
+def test_digits_are_always_the_same(tmp_path):
+    assert identity.fingerprint("digits", tmp_path) is None and not list(tmp_path.iterdir())
+    with refused("unknown data set 'digit'"):
+        identity.fingerprint("digit")
+
+
+def test_tiny_imagenet_is_known_by_its_numbers_or_its_list(tmp_path, monkeypatch):
+    folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+    write_tiny(folder)
+    told = [identity.fingerprint("tinyimagenet", tmp_path)]
+    write_picture(folder / "train/n01/images/n01_0.JPEG", (16, 16))
+    told.append(identity.fingerprint("tinyimagenet", tmp_path))
+    (folder / "train/n01/images/n01_9.JPEG").symlink_to(tmp_path / "nowhere")
+    told.append(identity.fingerprint("tinyimagenet", tmp_path))
+    assert len(set(told)) == 3 and all(re.fullmatch("[0-9a-f]{16}", each) for each in told)
+    (folder / "train/n01/images/n01_9.JPEG").unlink()
+    for number, value in (("CLASSES", 3), ("EACH", 2), ("TESTED", 3)):
+        monkeypatch.setattr(tiny, number, value)
+    os.utime(folder / "train/n01/images", (1, 1))  # so that the next change is not within the same tick of the clock
+    tiny._published.cache_clear()
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+    (folder / "train/n01/images/n01_0.JPEG").unlink()
+    assert identity.fingerprint("tinyimagenet", tmp_path)
+
+
 def test_a_class_without_test_images_is_refused(tmp_path):
     x, y = np.zeros((8, 4, 4), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "own.npz", x_train=x, y_train=y, x_test=x[y != 2], y_test=y[y != 2])
@@ -977,3 +1118,42 @@ def test_a_task_without_images_names_its_classes():
     x, y = torch.zeros(4, 1, 2, 2), torch.tensor([0, 0, 1, 1])
     with refused("no test image of cat or dog"):
         streams._part("test", x, y, range(2, 4), ["ant", "bee", "cat", "dog"])
+
+
+# --- tasks without a test half ---
+
+
+def halves(*tested):
+    """A stream of a task of two images for each, with or without a test half."""
+    pair = lambda k: (torch.full((2, 1, 2, 2), k, dtype=torch.uint8), torch.tensor([k, k]))
+    tasks = tuple(streams.Task(pair(k), pair(k) if test else None, (k,)) for k, test in enumerate(tested))
+    return streams.Stream("toy", tasks, tuple(map(str, range(len(tested)))), streams.Pixels())
+
+
+def test_a_task_says_whether_there_is_something_to_test():
+    with_test, without = halves(True, False)
+    assert repr(with_test) == "<Task: classes 0; 2 images, 2 to test>"
+    assert repr(without) == "<Task: classes 1; 2 images, none to test>"
+    assert streams.Task(without.train, classes=(1,)).test is None
+
+
+def test_a_task_has_classes():
+    with refused("classes ()", "classes=(0, 1)"):
+        streams.Task(halves(True).tasks[0].train)
+
+
+def test_a_stream_moves_what_there_is():
+    with_test, without = halves(True, False).to("meta")
+    assert without.test is None and without.classes == (1,)
+    assert {tensor.device.type for tensor in (*with_test.train, *with_test.test, *without.train)} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("tested", "labels"),
+    [((True, True), [0, 0, 1, 1]), ((True, False), [0, 0]), ((False, True), [1, 1]), ((False, False), None)],
+)
+def test_merged_tasks_are_tested_on_what_there_is(tested, labels):
+    merged = halves(*tested).merged()
+    assert merged.train[1].tolist() == [0, 0, 1, 1] and merged.classes == (0, 1)
+    assert (merged.test and merged.test[1].tolist()) == labels
+    assert merged.test is None or len(merged.test[0]) == len(labels)

@@ -5,6 +5,7 @@ import os
 import signal
 from pathlib import Path
 
+import filelock
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -107,6 +108,55 @@ def test_a_writer_that_was_killed_keeps_nobody_out(store):
     assert names(store) == [f"{EXPERIMENT.name}.part"]
     assert [line["event"] for line in read_lines(record(store))] == ["epoch", "task"]
     assert names(store) == [EXPERIMENT.name]
+
+
+def test_a_lock_is_not_sought_behind_a_link(store, tmp_path):
+    (tmp_path / "elsewhere").touch()
+    store.part(EXPERIMENT).mkdir(parents=True)
+    (store.part(EXPERIMENT) / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="lock cannot be locked: .*; remove it or choose another --out"):
+        record(store)
+
+
+def test_a_lock_renamed_away_before_it_was_locked_is_not_taken_for_ones_own(store, monkeypatch):
+    part, opened = store.part(EXPERIMENT), []
+    lock = filelock.lock_descriptor
+
+    def late(descriptor, **options):
+        if not opened:  # the run that was here is finished, and the next one begins
+            opened.append(part.rename(store.root / "finished"))
+            part.mkdir()
+        return lock(descriptor, **options)
+
+    monkeypatch.setattr(filelock, "lock_descriptor", late)
+    record(store)
+    assert store.result(EXPERIMENT) == RESULT and (store.root / "finished" / "lock").exists()
+
+
+def test_where_no_folder_with_an_open_file_can_be_moved_the_lock_is_closed_before(store, monkeypatch):
+    rename, held = Path.rename, []
+
+    def watched(path, target):
+        held.append(os.path.exists(path / "lock") and _held(path / "lock"))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", watched)
+    record(store)
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
+        raise KeyboardInterrupt
+    assert held == [True, True]
+    monkeypatch.setattr("everlearn.experiments.store.MOVES_OPEN", False)
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
+        raise KeyboardInterrupt
+    store.forget(EXPERIMENT)
+    record(store)
+    assert held == [True, True, False, False] and names(store) == [EXPERIMENT.name]
+    assert store.result(EXPERIMENT) == RESULT
+
+
+def _held(lock: Path) -> bool:
+    with open(lock) as file:
+        return not filelock.lock_descriptor(file.fileno(), blocking=False)
 
 
 @pytest.mark.parametrize("content, words", [(None, "not a run's folder"), ("{", "remove the folder")])

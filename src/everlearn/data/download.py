@@ -13,7 +13,7 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.data import formats, sources
+from everlearn.data import catalogue, formats, sources
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where the server says
 
@@ -46,7 +46,7 @@ def get(name: str, root: Path | None = None, progress: Progress | None = None) -
     raise EverlearnError(f"the files of {source.title} in {folder} are not the published ones even after unpacking")
 
 
-def _fetch(archive: sources.Archive, path: Path, progress: Progress | None) -> None:
+def _fetch(archive: catalogue.Archive, path: Path, progress: Progress | None) -> None:
     """Download to PATH.part, from the first address that delivers, and rename once the checksum is right."""
     part = path.with_name(f"{path.name}.part")
     trouble = "it has no address"

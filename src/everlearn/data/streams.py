@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,23 +13,28 @@ import torch
 from torch import Tensor
 
 from everlearn.errors import BadInput, unknown
-from everlearn.data.formats import is_picture
+from everlearn.data.identity import fingerprint
 from everlearn.data.pixels import Pixels
 from everlearn.data.sources import Images, own, read
 
-__all__ = ["STREAMS", "Pixels", "Stream", "Task", "load"]
+__all__ = ["STREAMS", "Pixels", "Stream", "Task", "fingerprint", "load"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
-    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and to test on."""
+    """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and maybe to test on."""
 
     train: tuple[Tensor, Tensor]
-    test: tuple[Tensor, Tensor]
-    classes: tuple[int, ...]
+    test: tuple[Tensor, Tensor] | None = None
+    classes: tuple[int, ...] = ()  # required, though it comes after what is not
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, tuple) and not self.classes:
+            raise BadInput("a task with the classes () has nothing to learn; name them, such as classes=(0, 1)")
 
     def __repr__(self) -> str:
-        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {len(self.test[0])} to test>"
+        tested = f"{len(self.test[0])} to test" if self.test else "none to test"
+        return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {tested}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,13 +66,15 @@ class Stream:
         return tuple(self.tasks[0].train[0].shape[1:])
 
     def merged(self) -> Task:
-        """All tasks as one."""
-        columns = lambda part: tuple(torch.cat(column) for column in zip(*(getattr(task, part) for task in self.tasks)))
-        return Task(columns("train"), columns("test"), tuple(range(self.classes)))
+        """All tasks as one, to be tested on what there is to test on."""
+        joined = lambda pairs: tuple(torch.cat(column) for column in zip(*pairs))
+        tests = [task.test for task in self.tasks if task.test]
+        train = joined(task.train for task in self.tasks)
+        return Task(train, joined(tests) if tests else None, tuple(range(self.classes)))
 
     def to(self, device: str | torch.device) -> Stream:
         """The data resident on a device."""
-        move = lambda pair: tuple(tensor.to(device) for tensor in pair)
+        move = lambda pair: pair and tuple(tensor.to(device) for tensor in pair)
         return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
 
 
@@ -101,31 +107,8 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
-def fingerprint(name: str, data: Path | None = None) -> str | None:
-    """What tells one's own data from other data under the same path; None for the named streams, which do not change."""
-    if (found := own(name)) is None:
-        return None
-    _, path = found
-    files = [path] if path.is_file() else sorted(filter(is_picture, path.rglob("*")))
-    if not files:
-        return None  # a path that is not there is reported when it is read
-    return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))
-
-
-@functools.lru_cache(maxsize=8)
-def _digest(path: Path, files: tuple[tuple[Path, int, int], ...]) -> str:
-    """Of the files' names and contents; size and time only say whether they were read before."""
-    digest = hashlib.sha256()
-    for file, _, _ in files:
-        with open(file, "rb") as content:
-            digest.update(
-                repr((str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest())).encode()
-            )
-    return digest.hexdigest()[:16]
-
-
 def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int, ...]]) -> str | None:
-    """The network for a stream's images unless told otherwise; None where one's own images, of this content, are not there."""
+    """The network for a stream's images unless told otherwise; None where one's own, of this content, are not there."""
     if name in STREAMS:
         return STREAMS[name].network
     return content and ("resnet18" if min(shape()[1:]) >= 32 else "cnn")
@@ -181,7 +164,7 @@ def load(
 
 
 def _tasks(known: Setting | None, classes: int) -> int:
-    """The stream's own number of tasks if it divides the classes kept, else two classes a task, and three in one if they are odd."""
+    """The stream's own number of tasks if it divides the classes kept, else two classes a task, or three in one."""
     if known and classes % known.tasks == 0:
         return known.tasks
     return max(1, classes // 2)

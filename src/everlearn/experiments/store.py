@@ -21,21 +21,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
+import filelock
 import torch
 
 from everlearn.errors import BadInput, EverlearnError, Stopped
 from everlearn.experiments.experiment import Experiment
 from everlearn.metrics import METRICS
 
-try:
-    import fcntl
-except ImportError:  # Windows: two processes on one run are then not told apart
-    fcntl = None
-
-
 CHECKPOINT = "checkpoint"
 EVERY = 60  # seconds between checkpoints, unless $EVERLEARN_CHECKPOINT says otherwise
 LENGTH = "records.length"  # bytes of metrics.jsonl at the checkpoint
+MOVES_OPEN = os.name != "nt"  # Windows moves no folder with an open file in it
 
 
 class Busy(BadInput):
@@ -101,7 +97,7 @@ class Store:
         every = _seconds(os.environ.get("EVERLEARN_CHECKPOINT", EVERY))
         final = self.path(experiment)
         part, old = self.part(experiment), final.with_name(final.name + ".old")
-        with _claim(part):
+        with _claim(part) as lock:
             try:
                 if final.exists() and not fresh:
                     raise Done(f"{final} is there already")
@@ -114,14 +110,22 @@ class Store:
                 if final.exists():  # run again on purpose: the old run makes way only now, and in one move
                     shutil.rmtree(old, ignore_errors=True)
                     final.rename(old)
+                _let_go(lock)
                 part.rename(final)
                 (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
                 shutil.rmtree(old, ignore_errors=True)
             except BaseException as error:
                 failed = isinstance(error, EverlearnError) and not isinstance(error, (Stopped, BadInput))
                 if failed or isinstance(error, Done) or not (part / CHECKPOINT).exists():
+                    _let_go(lock)
                     _clear(part)
                 raise
+
+
+def _let_go(lock: IO) -> None:
+    """Of a folder about to be moved, where it must be: there, whoever comes in between makes the move fail."""
+    if not MOVES_OPEN:
+        lock.close()
 
 
 def _clear(part: Path) -> None:
@@ -131,7 +135,7 @@ def _clear(part: Path) -> None:
 
 
 @contextlib.contextmanager
-def _claim(part: Path) -> Iterator[None]:
+def _claim(part: Path) -> Iterator[IO]:
     """The folder of a run in progress, made, and nobody else in it."""
     while True:
         part.mkdir(exist_ok=True)
@@ -142,7 +146,7 @@ def _claim(part: Path) -> Iterator[None]:
             except FileNotFoundError:  # finished and renamed just now
                 continue
             if ours:  # and not the lock of a run that was renamed between opening and locking it
-                yield
+                yield lock
                 return
 
 
@@ -212,13 +216,29 @@ def _bytes(tensors: dict) -> bytes:
 def alone(lock: Path, doing: str) -> Iterator[IO]:
     """A lock on a file, for one process at a time; the system releases it if the process dies. `doing` is what another
     process does that has it."""
-    with open(lock, "w") as file:
+    try:
+        file = open(lock, "a", opener=_here)
+    except FileNotFoundError:  # its folder has just been moved, as _claim expects
+        raise
+    except OSError as error:
+        raise _unlockable(lock, error) from None
+    with file:
         try:
-            if fcntl:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise Busy(f"another process {doing}; wait for it or choose another --out") from None
+            locked = filelock.lock_descriptor(file.fileno(), blocking=False)
+        except OSError as error:
+            raise _unlockable(lock, error) from None
+        if not locked:
+            raise Busy(f"another process {doing}; wait for it or choose another --out")
         yield file
+
+
+def _here(path: str, flags: int) -> int:
+    """Opened where it is: a link in its place is not followed."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _unlockable(lock: Path, error: OSError) -> BadInput:
+    return BadInput(f"{lock} cannot be locked: {error.strerror}; remove it or choose another --out")
 
 
 def read_result(path: Path) -> dict:

@@ -1,0 +1,107 @@
+"""Tiny ImageNet's folder: 110,000 pictures, told from others by their list, and decoded once."""
+
+import contextlib
+import functools
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from everlearn.data import formats
+
+TEXTS = ("wnids.txt", "words.txt", "val/val_annotations.txt")  # the classes, their names, and the labels of val/images
+CLASSES, EACH, TESTED = 200, 500, 10_000
+
+
+def read(folder: Path) -> formats.Parts:
+    """Decode the pictures, and keep them as one file beside the folder: 110,000 JPEGs are worth decoding once."""
+    cache, now = folder.with_name(f"{folder.name}.npz"), listing(folder)
+    if (parts := _decoded(cache, now)) is None:
+        parts = formats.tiny_imagenet(folder)
+        _save(cache, parts, now)
+    return parts
+
+
+def identify(folder: Path) -> str | None:
+    """None for a folder with as many classes and pictures as were published, else a digest of what it has."""
+    marks = [*TEXTS, *_picture_folders(folder), "train"]
+    stamps = tuple((mark, _changed(folder / mark)) for mark in marks)
+    return None if _published(folder, stamps) else listing(folder)[:16]
+
+
+def listing(folder: Path) -> str:
+    """A digest of the pictures' names and sizes, and of the texts that label them."""
+    digest = hashlib.sha256()
+    for name in TEXTS:
+        digest.update(repr((name, hashlib.sha256(_content(folder / name)).hexdigest())).encode())
+    for name in _picture_folders(folder):
+        sizes = sorted((picture.name, _size(picture)) for picture in _pictures(folder / name))
+        digest.update(repr((name, sizes)).encode())
+    return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=4)
+def _published(folder: Path, stamps: tuple[tuple[str, int], ...]) -> bool:
+    """A folder's time changes with the names in it, so `stamps` say whether they were counted before."""
+    wnids = _content(folder / "wnids.txt").split()
+    *train, val = (len(_pictures(folder / name)) for name in _picture_folders(folder))
+    tested = len(_content(folder / "val/val_annotations.txt").splitlines())
+    return len(set(wnids)) == CLASSES and train == [EACH] * CLASSES and val == tested == TESTED
+
+
+def _picture_folders(folder: Path) -> list[str]:
+    """Those of the classes, by name, then that of the test half."""
+    classes = []
+    with contextlib.suppress(OSError), os.scandir(folder / "train") as entries:
+        classes = sorted(entry.name for entry in entries if entry.is_dir())
+    return [*(f"train/{name}/images" for name in classes), "val/images"]
+
+
+def _pictures(folder: Path) -> list[os.DirEntry[str]]:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.name.endswith(".JPEG")]
+    return []  # what is not there is reported when it is read
+
+
+def _size(picture: os.DirEntry[str]) -> int:
+    with contextlib.suppress(OSError):
+        return picture.stat().st_size
+    return -1  # a link that leads nowhere
+
+
+def _content(path: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return path.read_bytes()
+    return b""
+
+
+def _changed(path: Path) -> int:
+    with contextlib.suppress(OSError):
+        return path.stat().st_mtime_ns
+    return 0
+
+
+def _decoded(cache: Path, now: str) -> formats.Parts | None:
+    """What was decoded of a folder with this listing; None if it is of another, damaged or not there."""
+    try:
+        with np.load(cache, allow_pickle=False) as file:
+            if str(file["listing"]) != now:
+                return None
+        return formats.npz(cache)
+    except Exception:  # zipfile, zlib and numpy each have their own, and all mean that it is decoded again
+        return None
+
+
+def _save(cache: Path, parts: formats.Parts, now: str) -> None:
+    """Write what formats.npz reads, whole or not at all, and what it was made from."""
+    train, test, names = parts
+    draft = cache.with_name(f".{cache.name}.{os.getpid()}")
+    arrays = dict(zip(formats.NPZ, (*train, *test), strict=True), names=np.array(names), listing=np.array(now))
+    with contextlib.suppress(OSError):  # a read-only or full disk costs time at the next start, not this run
+        try:
+            with draft.open("wb") as file:
+                np.savez(file, **arrays)
+            os.replace(draft, cache)
+        finally:
+            draft.unlink(missing_ok=True)
