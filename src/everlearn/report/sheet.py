@@ -62,14 +62,18 @@ class Sheet:
         return [_size(head, [row[i] for row in self.rows], i < self.texts) for i, head in enumerate(self.heads)]
 
     def _pieces(self, sizes: Sequence[Size], room: int) -> list[list[int]]:
-        """Columns that stand side by side: as few tables as fit, about the same number of columns in each."""
+        """Columns that stand side by side: as few tables as fit, of the same number of columns if that can be."""
         names, others = list(range(self.labels)), list(range(self.labels, len(self.heads)))
-        for count in range(1, len(others) + 1):
-            size = math.ceil(len(others) / count)
-            pieces = [names + others[start : start + size] for start in range(0, len(others), size)]
-            if all(GAP * len(piece) + sum(sizes[i].least for i in piece) <= room for piece in pieces):
-                break
-        return pieces
+        fits = lambda piece: GAP * len(names + piece) + sum(sizes[i].least for i in names + piece) <= room
+        filled: list[list[int]] = []
+        for i in others:
+            if filled and fits([*filled[-1], i]):
+                filled[-1].append(i)
+            else:
+                filled.append([i])
+        size = math.ceil(len(others) / max(len(filled), 1))
+        even = [others[start : start + size] for start in range(0, len(others), max(size, 1))]
+        return [names + piece for piece in (even if all(map(fits, even)) else filled)] or [names]
 
     def _table(self, piece: Sequence[int], widths: Sequence[int], caption: Text | None = None) -> Table:
         table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, collapse_padding=True)
@@ -78,7 +82,8 @@ class Sheet:
             side = "left" if i < self.texts else "right"
             table.add_column(self.heads[i], justify=side, width=width, overflow="fold")
         for number, row in enumerate(self.rows):
-            table.add_row(*(row[i] for i in piece), end_section=number in self.ends)
+            cells = (_folded(row[i], width) if i < self.texts else row[i] for i, width in zip(piece, widths))
+            table.add_row(*cells, end_section=number in self.ends)
         return table
 
 
@@ -97,6 +102,22 @@ def _size(head: str, cells: Sequence[str | Text], text: bool) -> Size:
     whole = max([1, *map(cell_len, inside)])
     least = max([1 if text else whole, *map(cell_len, words)])
     return Size(min(whole, BROKEN) if text else whole, least, max([whole, *map(cell_len, lines)]))
+
+
+def _folded(cell: str | Text, width: int) -> str | Text:
+    """A text in lines that fit. `interval = 10` stays together if it can, which folding between words would not do."""
+    if isinstance(cell, Text) or max(map(cell_len, cell.split("\n"))) <= width:
+        return cell
+    lines: list[str] = []
+    for line in cell.split("\n"):
+        first, *others = re.findall(r"^\s*\S+(?: = \S+)?|\S+(?: = \S+)?", line) or [""]
+        lines.append(first)
+        for part in others:
+            if cell_len(f"{lines[-1]} {part}") <= width:
+                lines[-1] += f" {part}"
+            else:
+                lines.append(part)
+    return "\n".join(lines)
 
 
 def _widths(sizes: Sequence[Size], room: int) -> list[int]:
