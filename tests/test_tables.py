@@ -5,12 +5,13 @@ import re
 from collections import Counter
 
 import pytest
+from rich.console import Console
 from rich.text import Text
 
 from everlearn.experiments import studies
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.report import WIDE, console, tables
+from everlearn.report import WIDE, console, progress, tables
 from everlearn.report.sheet import Sheet
 
 LONG = "der+++consolidate, M = 5120, interval = 10"
@@ -118,3 +119,16 @@ def test_a_pipe_has_no_edge(monkeypatch):
     monkeypatch.setenv("COLUMNS", "70")
     assert console(file=io.StringIO()).width == 70
     assert console(file=io.StringIO(), width=50).width == 50
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_live_display_cuts_no_name_and_no_number(monkeypatch, width):
+    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    monkeypatch.setattr(progress, "console", lambda **settings: screen)
+    experiment = Experiment.of("er+normalised", "fashion-mnist", epochs=50)
+    display = progress.Display([experiment])
+    display.report(experiment, {"event": "epoch", "task": 2, "epoch": 19})
+    screen.print(display._progress.get_renderable())
+    text = screen.file.getvalue()
+    for part in (*"er+normalised on fashion-mnist, seed 0: task 3, epoch 20 of 50".split(), "1/250", "epochs", "left"):
+        assert times(part, text)

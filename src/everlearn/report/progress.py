@@ -29,10 +29,11 @@ class Display:
 
     def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
         self.console = console(stderr=True, quiet=quiet)
-        wraps = Column()  # where the line is too long, the text gives way and not the numbers
+        wraps = Column(overflow="fold")  # where the line is too long, the text folds and the numbers stay as they are
+        bar = [BarColumn(20)] if self.console.width >= 80 else []  # words and numbers need the room first
         columns = (
             TextColumn("{task.description}", table_column=wraps, markup=False),
-            BarColumn(20),
+            *bar,
             MofNCompleteColumn(),
             TextColumn("epochs"),
             TimeElapsedColumn(),
@@ -59,7 +60,8 @@ class Display:
         whole = self._epochs[experiment]
         if record["event"] == "epoch":
             self._done[experiment] = min(self._done[experiment] + 1, whole)
-            text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
+            epoch = f"task {record['task'] + 1}, epoch {record['epoch'] + 1} of {experiment.epochs}"
+            text = f"{experiment.method} on {experiment.stream}, seed {experiment.seed}: {epoch}"
             self._progress.update(self._bar, description=text)
             # To a log file a line now and then.
             if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:
