@@ -189,9 +189,7 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     label = "er, M = 50"
     made = {"provenance": cli.provenance.here("cpu") | {"finished": cli.provenance.now()}}
     documents = {label: [result(43.0) | made | {"experiment": e.document()} for e in study.rows[label]]}
-    text = "".join(
-        cell for column in tables.study(study, documents).columns for cell in (str(c) for c in column._cells)
-    )
+    text = "".join(str(cell) for row in tables.study(study, documents).rows for cell in row)
     assert "36.47 ± 2.92" in text and "43.00 ± 0.00" in text and "+6.53 *" in text
     notes = " ".join(tables.study_notes(study, documents))
     assert "50 epochs a task" in notes and "epochs 50" in notes and "1, 1 (er)" in notes

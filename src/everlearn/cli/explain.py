@@ -16,11 +16,13 @@ def app(
     html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")] = None,
 ) -> None:
     """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
-    from everlearn.report import console, explain
+    from everlearn.report import console
+    from everlearn.report.page import page
+    from everlearn.report.terminal import show
 
     out = console()
     if html is None:
-        explain.show(run, out)
+        show(run, out)
     else:
-        html.write_text(explain.page(run), encoding="utf-8")
+        html.write_text(page(run), encoding="utf-8")
         out.print(f"written to {html}", soft_wrap=True)

@@ -33,10 +33,11 @@ class Display:
 
     def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
         self.console = console(stderr=True, quiet=quiet)
-        wraps = Column()  # where the line is too long, the text gives way and not the numbers
+        wraps = Column(overflow="fold")  # where the line is too long, the text folds and the numbers stay as they are
+        bar = [BarColumn(20)] if self.console.width >= 80 else []  # words and numbers need the room first
         columns = (
             TextColumn("{task.description}", table_column=wraps, markup=False),
-            BarColumn(20),
+            *bar,
             MofNCompleteColumn(),
             TextColumn("epochs"),
             TimeElapsedColumn(),

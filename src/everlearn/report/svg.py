@@ -1,97 +1,23 @@
-"""Markup that cannot be broken by what it is given, and the figures of an explanation drawn with it.
+"""The figures of an explanation, drawn as SVG.
 
-Every string that is not `Markup` is escaped. Colours are CSS variables, so one drawing serves light and dark pages.
+Colours are CSS variables, so one drawing serves light and dark pages. Every string that is not `Markup` is escaped.
 """
 
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from markupsafe import Markup
+
+from everlearn.report.rounding import ticks
 
 if TYPE_CHECKING:
     from everlearn.report.explain import Explanation, Spread
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #fdfcfa; --card: #fff; --ink: #1d2129; --soft: #59606e; --rule: #d9dbe0;
-  --harm: 190 24 93; --help: 13 118 110 }
-.t0 { --c: #c2500a } .t1 { --c: #0b62b0 } .t2 { --c: #8a3fa8 } .t3 { --c: #47750f }
-@media (prefers-color-scheme: dark) {
-  :root { --paper: #14161b; --card: #1b1e25; --ink: #e8eaf0; --soft: #a3abba; --rule: #363b47; --harm: 244 94 160; --help: 45 195 175 }
-  .t0 { --c: #ff9e64 } .t1 { --c: #79b8ff } .t2 { --c: #d3a0f0 } .t3 { --c: #9ad15c }
-}
-* { box-sizing: border-box }
-body { margin: 0; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif }
-main { max-width: 1120px; margin: 0 auto; padding: 2rem 1.25rem 3rem }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .3rem; overflow-wrap: anywhere }
-h2 { font-size: 1.2rem; margin: 2.6rem 0 .2rem }
-p { margin: .3rem 0; max-width: 75ch }
-figure { margin: .8rem 0 0 }
-figcaption { font-size: .9rem; max-width: 100ch; margin-top: .5rem; text-wrap: pretty }
-footer { margin-top: 3rem; font-size: .85rem; overflow-wrap: anywhere }
-details { margin-top: .6rem; font-size: .9rem }
-summary { cursor: pointer }
-details .scroll { margin-top: .4rem; max-height: 24rem }
-.soft, figcaption, summary { color: var(--soft) }
-.note { border-left: 3px solid var(--soft); padding-left: .8rem }
-.scroll { overflow: auto; max-height: 36rem; padding: .6rem .8rem;
-  background: var(--card); border: 1px solid var(--rule); border-radius: 8px }
-.row { display: flex; flex-wrap: wrap; gap: .75rem; align-items: flex-start }
-.row > .scroll { max-width: 100%; min-width: 14rem }
-.row.maps > .scroll { flex: 1 1 320px; max-width: 420px }
-.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; color: var(--soft); margin: .6rem 0 .5rem }
-.legend svg { display: inline-block; vertical-align: middle; margin-right: .4rem }
-.legend b { color: var(--c) }
-.swatch { display: inline-block; width: 1em; height: 1em; vertical-align: -.15em; border-radius: 2px; margin-right: .4rem; --a: .5 }
-
-svg { display: block }
-svg text { font: 12px system-ui, "Segoe UI", Roboto, Arial, sans-serif; fill: var(--soft); font-variant-numeric: tabular-nums }
-svg .strong { fill: var(--ink); font-weight: 600 }
-svg .named { fill: var(--c); font-weight: 600 }
-.wide { width: 100%; min-width: 720px }
-.map { width: 100% }
-.axis { stroke: var(--soft); fill: none }
-.grid { stroke: var(--rule) }
-.edge { stroke: var(--soft) }
-.edge.in { stroke-dasharray: 2 3 }
-.preset { fill: var(--ink); fill-opacity: .09 }
-.warm-up { fill: var(--ink); fill-opacity: .045 }
-.relation { fill: none }
-.band { fill: var(--c); fill-opacity: .22 }
-.band.proposed { fill-opacity: .1 }
-.line { fill: none; stroke: var(--c); stroke-width: 2.25; stroke-linejoin: round }
-.line.preset { stroke-width: 1.25; stroke-opacity: .75 }
-.line.proposed { stroke-width: 1.75; stroke-opacity: .75; stroke-dasharray: 5 4 }
-.hit { fill: var(--ink); fill-opacity: 0 }
-.hit:hover { fill-opacity: .07 }
-.cell { fill: var(--c); shape-rendering: crispEdges }
-.cell:hover { stroke: var(--ink) }
-.dot { fill: var(--paper); stroke: var(--ink); stroke-width: .8 }
-.dot:hover { fill: var(--ink) }
-.point { fill: var(--c); fill-opacity: .75 }
-.last { fill: none; stroke: var(--ink); stroke-width: 1.5; pointer-events: none }
-
-table { border-collapse: collapse; font-size: .88rem; font-variant-numeric: tabular-nums }
-caption { text-align: left; font-weight: 600; padding-bottom: .3rem }
-caption small { display: block; font-weight: 400; color: var(--soft) }
-th { font-weight: 600; text-align: right; color: var(--soft); padding: .15rem .5rem; max-width: 10rem; overflow-wrap: break-word }
-th:first-child { text-align: left; padding-left: 0 }
-th.t { color: var(--c) }
-thead th { box-shadow: 0 1px var(--rule); vertical-align: bottom; position: sticky; top: -.6rem; background: var(--card) }
-tbody th { color: var(--ink); white-space: nowrap; overflow: hidden; text-overflow: ellipsis }
-td { text-align: right; padding: .15rem .5rem; white-space: nowrap }
-.first-new > * { border-top: 1px solid var(--soft) }
-.harm { background: rgb(var(--harm) / var(--a)) }
-.help { background: rgb(var(--help) / var(--a)) }
-.bar { background: linear-gradient(color-mix(in srgb, var(--c) 26%, transparent) 0 0) left / var(--w) 100% no-repeat; min-width: 4.4rem }
-"""
-EMPTY = ("meta", "path")  # elements that never have content
-
-
-class Markup(str):
-    """Text that is markup already."""
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
@@ -100,18 +26,11 @@ def tag(name: str, /, *children: str, **attributes: str | float) -> Markup:
         f' {key.rstrip("_").replace("_", "-")}="{html.escape(_written(value))}"' for key, value in attributes.items()
     )
     inner = "".join(child if isinstance(child, Markup) else html.escape(child) for child in children)
-    return Markup(f"<{name}{written}/>" if name in EMPTY else f"<{name}{written}>{inner}</{name}>")
+    return Markup(f"<path{written}/>" if name == "path" else f"<{name}{written}>{inner}</{name}>")
 
 
 def _written(value: str | float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def ticks(top: float, about: int = 5) -> list[float]:
-    """Round numbers from 0 to `top`, about so many steps."""
-    power = 10 ** math.floor(math.log10(top / about))
-    step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if top / step <= about + 0.5)
-    return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
 
 
 def text(x: float, y: float, words: str, anchor: str = "middle", **attributes: str | float) -> Markup:
@@ -199,20 +118,10 @@ def weights(e: Explanation) -> Markup:
     return drawing("weights", left + wide + 118, top + high + 46, "wide", "Weights over training", description, *parts)
 
 
-def legend(e: Explanation) -> Markup:
-    sample = lambda *shapes: tag("svg", *shapes, width=30, height=12, aria_hidden="true")
-    stroke = lambda kind: line(0, 6, 30, 6, f"line {kind}")
-    items = [tag("span", sample(stroke("")), tag("b", term), class_=f"t{e.colour(term)}") for term in e.terms]
-    kinds = {
-        "learned": ("learned, in use; band: 25 to 75 %", tag("rect", width=30, height=12, class_="band"), stroke("")),
-        "proposed": ("proposed, not in use yet", stroke("proposed")),
-        "preset": ("preset, in use (shaded phases)", stroke("preset")),
-    }
-    drawn = {run.kind for run in e.lines}
-    items += [
-        tag("span", sample(*shapes), words, class_="t1") for kind, (words, *shapes) in kinds.items() if kind in drawn
-    ]
-    return tag("div", *items, class_="legend")
+def sample(kind: str, band: bool = False) -> Markup:
+    """A short line as the figure draws it, for a legend."""
+    shapes = [tag("rect", width=30, height=12, class_="band")] * band + [line(0, 6, 30, 6, f"line {kind}")]
+    return tag("svg", *shapes, width=30, height=12, aria_hidden="true")
 
 
 def response(e: Explanation, term: str) -> Markup:
@@ -241,7 +150,8 @@ def response(e: Explanation, term: str) -> Markup:
     seen = [epoch for epoch in e.epochs if epoch.proposed or epoch.weights]
     at = lambda epoch: {"cx": x(epoch.loss[s.x]), "cy": y(epoch.loss[s.y])}
     for epoch in seen:
-        words = f"task {epoch.task + 1}, epoch {epoch.number + 1}: mean losses {epoch.loss[s.x]:.3g} and {epoch.loss[s.y]:.3g}"
+        losses = f"{epoch.loss[s.x]:.3g} and {epoch.loss[s.y]:.3g}"
+        words = f"task {epoch.task + 1}, epoch {epoch.number + 1}: mean losses {losses}"
         parts.append(tag("circle", tag("title", words), **at(epoch), r=2 if len(seen) < 100 else 1, class_="dot"))
     parts.append(tag("circle", **at(seen[-1]), r=5.5, class_="last"))
     for loss in ticks(s.top):
@@ -302,7 +212,8 @@ def scatter(key: str, title: str, across: str, up: str, groups: Mapping[str, Seq
 def alone(figure: Markup, width: int) -> str:
     """The figure as a file of its own."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}"'
-    return figure.replace("<svg", head, 1).replace("</title>", f"</title><style>{STYLE}</style>", 1) + "\n"
+    style = f"<style>\n{(TEMPLATES / 'page.css').read_text(encoding='utf-8')}</style>"
+    return str(figure).replace("<svg", head, 1).replace("</title>", f"</title>{style}", 1) + "\n"
 
 
 def apart(heights: Sequence[float], least: float) -> list[float]:

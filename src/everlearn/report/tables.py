@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
 
-from rich import box
-from rich.table import Table
 from rich.text import Text
 
 from everlearn import metrics
@@ -14,6 +13,7 @@ from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import SETTINGS as PUBLISHED_SETTINGS
 from everlearn.experiments.published import Figure, published
 from everlearn.experiments.studies import Study
+from everlearn.report.sheet import Sheet
 
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 HEADINGS = {"acc": "ACC", "bwt": "BWT", "forgetting": "forgetting", "fwt": "FWT"}
@@ -21,29 +21,17 @@ SHOWN = tuple((setting, metric) for setting in SETTINGS for metric in ("acc", "b
 HEADS = tuple(f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN)
 
 
-def plain(*columns: str, title: str | None = None, numbers: bool = False, long_labels: bool = False) -> Table:
-    """An empty table in the house's style; `numbers` sets all columns but the first to the right. Where it is too wide,
-    the first column stays as it is and the others give way, or with `long_labels` the other way round."""
-    table = Table(
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        header_style="bold",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-    for position, column in enumerate(columns):
-        table.add_column(
-            column,
-            justify="right" if numbers and position else "left",
-            no_wrap=(position == 0) != long_labels,
-            overflow="fold",
-        )
-    return table
+def _settings(document: dict) -> dict[str, Any]:
+    """A result's settings, options among them. Nothing else here knows how a document keeps them."""
+    return {**document["experiment"], **document["experiment"]["options"]}
 
 
-def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Table:
+def plain(*columns: str, title: str | None = None, numbers: bool = False, labels: int = 1) -> Sheet:
+    """An empty table. The first columns, `labels` many, name a row; with `numbers` all others hold figures."""
+    return Sheet(columns, title, labels, labels if numbers else len(columns))
+
+
+def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Sheet:
     """A row a method: ACC and BWT, mean ± standard deviation over its runs."""
     table = plain("method", *HEADS, title=title, numbers=True)
     for method, runs in by_method.items():
@@ -52,7 +40,7 @@ def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -
     return table
 
 
-def settings(runs: Sequence[dict], title: str | None = None) -> Table:
+def settings(runs: Sequence[dict], title: str | None = None) -> Sheet:
     """One method: a row a setting, a column a metric."""
     table = plain("", *HEADINGS.values(), title=title, numbers=True)
     spread = metrics.across(runs)
@@ -61,9 +49,9 @@ def settings(runs: Sequence[dict], title: str | None = None) -> Table:
     return table
 
 
-def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
-    """Runs and their repetitions: then, now, difference, and how many of all accuracies are the same to the last digit."""
-    table = plain("", *HEADS, "same", numbers=True, long_labels=True)
+def again(pairs: Mapping[str, tuple[dict, dict]]) -> Sheet:
+    """Runs and their repetitions: then, now, difference, and how many accuracies are the same to the last digit."""
+    table = plain("", *HEADS, "same", numbers=True)
     number = lambda value, form: "–" if value is None else format(value, form)
     for name, (then, now) in pairs.items():
         old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
@@ -74,7 +62,7 @@ def again(pairs: Mapping[str, tuple[dict, dict]]) -> Table:
     return table
 
 
-def block(table: Table, label: str, lines: Sequence[str], cells: Sequence[str]) -> None:
+def block(table: Sheet, label: str, lines: Sequence[str], cells: Sequence[str]) -> None:
     """A label on a line of its own, and under it named lines of numbers."""
     table.add_row(label)
     table.add_row("\n".join(f"  {line}" for line in lines), *cells)
@@ -87,11 +75,9 @@ def cell(spread: dict | None, digits: int = 2) -> str:
     return f"{spread['mean']:.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
 
 
-def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
+def matrix(rows: Sequence[Sequence[float]], title: str) -> Sheet:
     """Accuracy on every task after each task; dim where the task was not learned yet."""
     table = plain("after\ntask", *(f"task\n{task + 1}" for task in range(len(rows[0]))), title=title, numbers=True)
-    for column in table.columns:
-        column.min_width = len("100.0")  # a number is never cut, however narrow the terminal
     for number, row in enumerate(rows):
         learned = [len(rows) == 1 or task <= number for task in range(len(row))]
         table.add_row(
@@ -101,12 +87,12 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Table:
     return table
 
 
-def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
+def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Sheet:
     """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
     theirs = {label: published(study.name, label) for label in documents}
     several = any(theirs.values())
     columns = ["", *([] if several else ["runs"]), *HEADS]
-    table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True, long_labels=True)
+    table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True)
     for label, runs in documents.items():
         ours, row = metrics.across(runs), theirs[label] or {}
         cells = [compared(ours[s][m], row.get(s, {}).get(m)) for s, m in SHOWN]
@@ -117,14 +103,13 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Table:
             block(table, label, [mine], [lines[1] for lines in cells])
         else:
             table.add_row(label, str(len(runs)), *(lines[1] for lines in cells))
-    table.columns[0].min_width = max((len(word) for label in documents for word in label.split()), default=0)
     return table
 
 
-def gains(rows: Mapping[str, tuple[str, dict | None]]) -> Table:
+def gains(rows: Mapping[str, tuple[str, dict | None]]) -> Sheet:
     """What each row gains on another, seed by seed."""
     title = "Class-IL ACC on the same seeds, mean ± half of its 95 % interval"
-    table = plain("", "against", "gain", "ahead on", title=title, numbers=True, long_labels=True)
+    table = plain("", "against", "gain", "ahead on", title=title, numbers=True, labels=2)
     for label, (base, gain) in rows.items():
         if gain is None:
             table.add_row(label, base, "–", "–")
@@ -161,7 +146,7 @@ def alike(documents: Mapping[str, Sequence[dict]]) -> tuple[list[str], list[str]
         told = f"{'M' if key == 'memory' else key} = "  # as labels have it
         values: dict[str, list[str]] = {}
         for label, runs in documents.items():
-            given = runs[0]["experiment"][key]
+            given = _settings(runs[0])[key]
             if not says(label, told) and (key, given) != ("memory", 0):  # 0: the method has none
                 shown = "as usual" if given is None else ", ".join(given) if isinstance(given, list) else str(given)
                 values.setdefault(shown, []).append(label)
@@ -177,7 +162,6 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
     yield "Mean ± standard deviation over the runs, in %."
     if any(published(study.name, label) for label in documents):
         yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
-    used = [run["experiment"] for runs in documents.values() for run in runs]
     shared, unlike = alike(documents)
     yield f"Ours, in all rows: {', '.join(shared)}."
     for line in unlike:
@@ -186,8 +170,8 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
         if isinstance(values, list):
             yield f"Of {len(values)} {NUMEROUS[key]}: {', '.join(map(str, values))}."
     weights: dict[str, list[str]] = {}
-    for one in used:
-        if given := one["options"].get("weights"):
+    for one in (_settings(run) for runs in documents.values() for run in runs):
+        if given := one.get("weights"):
             names = weights.setdefault(", ".join(f"{w:g}" for w in given), [])
             if one["method"] not in names:
                 names.append(one["method"])
@@ -195,15 +179,15 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
         yield "Weights: " + "; ".join(f"{given} ({', '.join(names)})" for given, names in weights.items()) + "."
 
 
-def listed(then: Mapping[Experiment, dict]) -> Table:
+def listed(then: Mapping[Experiment, dict]) -> Sheet:
     """Records that can be run again."""
-    table = plain("record", "Class-IL\nACC", "precision", numbers=True, long_labels=True)
+    table = plain("record", "Class-IL\nACC", "precision", numbers=True)
     for experiment, document in then.items():
         table.add_row(experiment.name, f"{document['class_il']['acc']:.2f}", experiment.training.precision)
     return table
 
 
-def plan(study: Study, done: Set[Experiment]) -> Table:
+def plan(study: Study, done: Set[Experiment]) -> Sheet:
     """What would run."""
     table = plain("", "runs", "done", "to run", title=f"{study.name}: {study.question}", numbers=True)
     count = lambda runs: (len(runs), sum(e in done for e in runs), sum(e not in done for e in runs))
@@ -214,7 +198,7 @@ def plan(study: Study, done: Set[Experiment]) -> Table:
     return table
 
 
-def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterator[Table]:
+def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterator[Sheet]:
     """What a search of weights found, and what its weights, the default ones and learned ones do on the test images."""
     best, listed = search["best"], lambda weights: ", ".join(f"{weight:g}" for weight in weights)
     columns = "best weights", "validation ACC", "trials", "pruned", "seconds"
@@ -223,11 +207,11 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
     table.add_row(listed(best["weights"]), *figures)
     yield table
     columns = "", "weights", "Class-IL ACC", "s to search", "s to run"
-    table = plain(*columns, title=f"{of}: on the test images, in %", numbers=True)
+    table = plain(*columns, title=f"{of}: on the test images, in %", numbers=True, labels=2)
     for number, (label, runs) in enumerate(rows.items()):
         table.add_row(
             label,
-            listed(runs[0]["experiment"]["options"]["weights"]) if number < 2 else "learned",
+            listed(_settings(runs[0])["weights"]) if number < 2 else "learned",
             cell(metrics.across(runs)["class_il"]["acc"]),
             f"{search['seconds']:.1f}" if number == 0 else "–",
             f"{sum(run['seconds'] for run in runs):.1f}",
@@ -235,12 +219,12 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
     yield table
 
 
-def bench(document: dict) -> Table:
+def bench(document: dict) -> Sheet:
     """A row a method and way of taking a step."""
     shapes = document["shapes"]
     title = f"One step on {document['device']}: {shapes['network']}, batch {shapes['batch']}, torch {document['torch']}"
     columns = "method", "step", "ms a step and run", "new images/s", "peak MiB a run", "s to the first replay"
-    table = plain(*columns, title=title, numbers=True)
+    table = plain(*columns, title=title, numbers=True, labels=2)
     shown = lambda value: "–" if value is None else f"{value:g}"
     for row in document["rows"]:
         ms, others = row["milliseconds"], ("images_a_second", "peak_mib", "start_seconds")
@@ -255,9 +239,10 @@ def bench_notes(document: dict) -> Iterator[str]:
     if size := document.get("memory_size"):
         yield f"a DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}"
     if peak := document.get("update_peak_mib"):
-        yield f"peak memory of an RRN update over double backward: {peak['ratio']:.2f} ({peak['forward']:g} and {peak['double-backward']:g} MiB)"
+        sizes = f"{peak['forward']:g} and {peak['double-backward']:g} MiB"
+        yield f"peak memory of an RRN update over double backward: {peak['ratio']:.2f} ({sizes})"
     if rate := document.get("throughput"):
         yield (
-            f"a DER++ step reaches {rate['step_tflops']:g} of the {rate['matrix_tflops']:g} TFLOP/s a large matrix product "
-            f"reaches here: {rate['fraction']:.1%}"
+            f"a DER++ step reaches {rate['step_tflops']:g} of the {rate['matrix_tflops']:g} TFLOP/s "
+            f"a large matrix product reaches here: {rate['fraction']:.1%}"
         )
