@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import checks, networks, registry
-from everlearn.data import Stream, streams
+from everlearn.data import Stream, sources, streams
 from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
@@ -107,7 +107,7 @@ class Experiment:
         experiment.build()
         now = _data(experiment.stream.at or experiment.stream.name, data).source
         if now != (document.get("content") if legacy.is_old(document) else experiment.stream.source):
-            what = "is not there" if now is None else "has changed since"
+            what = "is not there, or is not what it was" if now is None else "has changed since"
             raise BadInput(f"{experiment.stream.name}, which this record was made from, {what}")
         return experiment
 
@@ -187,7 +187,7 @@ def settable(method: Any, weighting: Any = None, stream: Any = "digits", network
 def _data(given: Any, data: Path | str | None) -> Found:
     """The stream: one of those built in, one's own images, or what somebody else's function makes."""
     name = given.get("name") if isinstance(given, Mapping) else given
-    if not isinstance(name, str) or registry.refers("stream", name) or name not in registry.STREAMS and not streams.own(name):
+    if not isinstance(name, str) or not built_in(name):
         return look_up("stream", given)
     options = {key: value for key, value in given.items() if key != "name"} if isinstance(given, Mapping) else {}
     source = streams.fingerprint(name, Path(data) if data else None)
@@ -197,15 +197,22 @@ def _data(given: Any, data: Path | str | None) -> Found:
     return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{path.resolve()}", options)
 
 
+def built_in(stream: str) -> bool:
+    """Is it a stream whose files we read ourselves?"""
+    return stream in registry.STREAMS or streams.own(stream) is not None
+
+
 def load(stream: Spec, data: Path | str | None = None) -> Stream:
-    """The stream an experiment names, read once per process."""
-    return _load(stream.at or stream.name, stream, str(data) if data else None)
+    """The stream an experiment names, read once per process as long as its files are the same."""
+    name, root = stream.at or stream.name, sources.data_root(Path(data) if data else None)
+    if built_in(name) and (now := streams.fingerprint(name, root)) != stream.source:
+        raise BadInput(f"{name} has changed since the experiment was made{'' if now else ', or is not there'}; make it anew")
+    return _load(name, stream, root)
 
 
 @functools.lru_cache(maxsize=2)
-def _load(name: str, stream: Spec, data: str | None) -> Stream:
-    root = Path(data) if data else None
-    if name in registry.STREAMS or streams.own(name):
+def _load(name: str, stream: Spec, root: Path) -> Stream:
+    if built_in(name):
         return streams.load(name, data=root, **dict(stream.options))
     make = registry.find("stream", stream.at if stream.at and stream.source else stream.name)
     wanted = {"data": root} if "data" in inspect.signature(make).parameters else {}

@@ -68,7 +68,7 @@ class Store:
         if not self.has(experiment):
             return None
         path = self.path(experiment)
-        if (result := read_result(path))["experiment"] != experiment.document():
+        if not same(experiment, (result := read_result(path))["experiment"]):
             raise Damaged(f"{path} holds the result of another experiment; remove the folder and run this one again")
         return result
 
@@ -266,6 +266,14 @@ def read_result(path: Path) -> dict:
     if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
         raise Damaged(f"{file} is not the record of a run; {way_out}")
     return document
+
+
+def same(experiment: Experiment, document: dict) -> bool:
+    """Does the document describe the experiment, wherever its files lay?"""
+    try:
+        return Experiment.parse(document).hash == experiment.hash
+    except (BadInput, KeyError, TypeError, ValueError, AttributeError):
+        return False
 
 
 def read_lines(folder: Path) -> list[dict]:

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 
 from everlearn.core.state import part
 from everlearn.errors import BadInput
+from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import read_lines, read_result
 from everlearn.report.rounding import decimals, ticks
 from everlearn.weightings.diagnostics import QUANTILES
@@ -184,12 +185,12 @@ def read(folder: Path) -> Explanation:
         raise BadInput(f"{folder} is not a run's folder: no folder is there")
     result = read_result(folder)
     with _blaming(folder / "result.json"):
-        settings, measured = result["experiment"], result["class_il"]
-        method, stream = _printable(settings["method"]), _printable(settings["stream"])
-        numbers = {key: int(settings[key]) for key in ("memory", "epochs", "seed")}
+        experiment, measured = Experiment.parse(result["experiment"]), result["class_il"]
+        method, stream = _printable(experiment.label), _printable(experiment.stream.name)
+        numbers = {"memory": experiment.memory, "epochs": experiment.training.epochs, "seed": experiment.seed}
         tasks, accuracy = len(measured["matrix"]), float(measured["acc"])
         classes = tuple(map(_printable, result.get("classes", ())))
-        preset = tuple(map(float, settings["options"].get("weights", ())))
+        preset = tuple(map(float, experiment.weighting.get("weights", ())))
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
         epochs = [record for record in records if record["event"] == "epoch"]
@@ -199,7 +200,7 @@ def read(folder: Path) -> Explanation:
         if not any("phase" in epoch for epoch in epochs):
             raise BadInput(
                 f"{folder.name} is a run of {method}, whose weights are not learned; "
-                "only relational methods have weights to explain (everlearn run rer)"
+                "only relational methods have weights to explain (--weighting relation)"
             )
         terms = tuple(epochs[0]["loss"])
         known = tuple(map(_epoch, epochs))

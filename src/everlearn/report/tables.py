@@ -22,8 +22,9 @@ HEADS = tuple(f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in 
 
 
 def _settings(document: dict) -> dict[str, Any]:
-    """A result's settings, options among them. Nothing else here knows how a document keeps them."""
-    return {**document["experiment"], **document["experiment"]["options"]}
+    """A result's settings, side by side, and what its method and weighting are called together."""
+    experiment = Experiment.parse(document["experiment"])
+    return experiment.settings() | {"label": experiment.label}
 
 
 def plain(*columns: str, title: str | None = None, numbers: bool = False, labels: int = 1) -> Sheet:
@@ -146,9 +147,9 @@ def alike(documents: Mapping[str, Sequence[dict]]) -> tuple[list[str], list[str]
         told = f"{'M' if key == 'memory' else key} = "  # as labels have it
         values: dict[str, list[str]] = {}
         for label, runs in documents.items():
-            given = _settings(runs[0])[key]
+            given = _settings(runs[0]).get(key)
             if not says(label, told) and (key, given) != ("memory", 0):  # 0: the method has none
-                shown = "as usual" if given is None else ", ".join(given) if isinstance(given, list) else str(given)
+                shown = "as usual" if given is None else ", ".join(given) if isinstance(given, tuple) else str(given)
                 values.setdefault(shown, []).append(label)
         usual, *others = sorted(values, key=lambda value: -len(values[value])) or ["as usual"]
         if others:
@@ -173,8 +174,8 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
     for one in (_settings(run) for runs in documents.values() for run in runs):
         if given := one.get("weights"):
             names = weights.setdefault(", ".join(f"{w:g}" for w in given), [])
-            if one["method"] not in names:
-                names.append(one["method"])
+            if one["label"] not in names:
+                names.append(one["label"])
     if weights:
         yield "Weights: " + "; ".join(f"{given} ({', '.join(names)})" for given, names in weights.items()) + "."
 
