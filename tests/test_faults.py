@@ -8,6 +8,8 @@ from torch.nn import functional as F
 from vit import ViT
 
 from everlearn import ER, BadInput, Learner
+from everlearn.core import norm
+from everlearn.core.norm import Norm
 from everlearn.core.theta import MainNet
 from everlearn.weightings import Relation
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient
@@ -122,3 +124,88 @@ def test_a_network_is_refused_in_the_first_step_with_advice_that_helps(end, mode
     learner = learner_of("rer", stream, network=network, options={"hypergradient": mode})
     with pytest.raises(BadInput, match=words):
         next(learner.updating(stream.tasks[0]))
+
+
+# Norm layers ----------------------------------------------------------------------------------------------------------
+class Uneven(nn.Module):
+    """Norm layers that are used twice, once, never, and only in training mode."""
+
+    rowwise = True
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.again = nn.Conv2d(1, 3, 3), nn.Conv2d(3, 3, 3, padding=1)
+        self.twice, self.once, self.never, self.still = (Norm(3) for _ in range(4))
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        x = self.twice(self.first(x), relu=True)
+        x = self.twice(self.again(x), residual=x, relu=True)
+        return self.head(self.still(self.once(x)).mean(dim=(2, 3)))
+
+
+@pytest.mark.parametrize("momenta", [(0.1,) * 4, (0.3, 0.1, 0.2, 0.1), (None, 0.1, 0.1, None)])
+def test_norm_layers_used_twice_or_never_move_in_one_pass_as_in_a_pass_a_batch(momenta):
+    ends = []
+    for fuse in (False, True):
+        torch.manual_seed(0)
+        network = Uneven()
+        for layer, momentum in zip((network.twice, network.once, network.never, network.still), momenta):
+            layer.momentum = momentum
+        net = MainNet(network, **double, fuse=fuse)
+        assert net.forward.__name__ == ("_grouped" if fuse else "_separate")
+        for turn in range(3):
+            net.train()
+            network.still.train(turn > 0)
+            z = torch.stack(list(net.at(net.theta)(*torch.randn(3, 4, 1, 8, 8, **double))))
+            (g,) = torch.autograd.grad(z.square().sum(), net.theta, allow_unused=True)
+        ends.append((z.detach(), g, *net.state().values()))
+        counts = [int(layer.num_batches_tracked) for layer in (network.twice, network.once, network.never, network.still)]
+        assert counts == [18, 9, 0, 6]
+    for one, other in zip(*ends):
+        assert torch.allclose(one.double(), other.double(), rtol=0, atol=1e-12)
+
+
+def test_a_pass_that_fails_leaves_nothing_to_the_next():
+    class Failing(Uneven):
+        fails = True
+
+        def forward(self, x):
+            answer = super().forward(x)
+            if self.fails:
+                raise RuntimeError("no answer")
+            return answer
+
+    net = MainNet(Failing(), **double, fuse=True)
+    batches = torch.randn(3, 4, 1, 8, 8, **double)
+    with pytest.raises(RuntimeError, match="no answer"):
+        net.at(net.theta)(*batches)
+    net.module.fails = False
+    net.at(net.theta)(*batches)
+    assert int(net.module.twice.num_batches_tracked) == 6
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_lack_of_memory_is_not_taken_for_a_lack_of_a_compiler(monkeypatch, wrapped):
+    class Wrapped(RuntimeError):
+        def __init__(self, inner):
+            super().__init__("the backend failed")
+            self.inner_exception = inner
+
+    def compile(function, **options):
+        def fail(*given):
+            full = torch.OutOfMemoryError("CUDA out of memory")
+            raise Wrapped(full) if wrapped else full
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", compile)
+    norm._.cache_clear()
+    layer = Norm(3)
+    layer.groups, layer.fuse = 2, True
+    try:
+        for _ in range(2):
+            with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+                layer(torch.randn(8, 3, 4, 4))
+    finally:
+        norm._.cache_clear()
