@@ -1,5 +1,9 @@
 """What once went wrong, and what may not go wrong again."""
 
+import multiprocessing
+import os
+import threading
+
 import pytest
 import torch
 from conftest import learner_of, toy
@@ -9,9 +13,11 @@ from vit import ViT
 
 from everlearn import ER, BadInput, Learner
 from everlearn.core import norm
+from everlearn.core.capture import Graphs
 from everlearn.core.norm import Norm
 from everlearn.core.theta import MainNet
 from everlearn.weightings import Relation
+from everlearn.weightings import bilevel
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient
 
 double = dict(dtype=torch.float64)
@@ -209,3 +215,135 @@ def test_a_lack_of_memory_is_not_taken_for_a_lack_of_a_compiler(monkeypatch, wra
                 layer(torch.randn(8, 3, 4, 4))
     finally:
         norm._.cache_clear()
+
+
+# Threads --------------------------------------------------------------------------------------------------------------
+def test_two_threads_teach_what_one_teaches_after_the_other():
+    stream = toy(tasks=2, each=40)
+    learners = lambda: [learner_of("rder", stream, seed, epochs=4) for seed in (1, 2)]
+    apart, together, failed = learners(), learners(), []
+    for learner in apart:
+        for task in stream:
+            learner.update(task)
+    start = threading.Barrier(2)
+
+    def teach(learner):
+        start.wait()
+        try:
+            for task in stream:
+                learner.update(task)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=teach, args=(learner,)) for learner in together]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    for one, other in zip(apart, together):
+        assert torch.equal(one.net.theta, other.net.theta)
+        assert torch.equal(one.method.weighting.phi, other.method.weighting.phi)
+
+
+def _differentiate() -> None:
+    bilevel.slope(lambda theta: theta.square(), torch.ones(2), torch.ones(2))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no forking here")
+def test_a_forked_process_has_a_turn_of_its_own():
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with bilevel._turn:
+            taken.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert taken.wait(20)
+    child = multiprocessing.get_context("fork").Process(target=_differentiate)
+    child.start()
+    child.join(20)
+    ended = child.exitcode
+    child.kill()
+    done.set()
+    holder.join()
+    assert ended == 0
+
+
+# Random generators ----------------------------------------------------------------------------------------------------
+def dropping(seed: int, name: str = "er", **settings) -> Learner:
+    stream = toy()
+    torch.manual_seed(seed)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.Dropout(0.5), nn.Linear(32, 4))
+    return learner_of(name, stream, seed, network, **settings)
+
+
+@pytest.mark.parametrize("name", ["er", "rder"])
+def test_learners_with_dropout_that_take_turns_learn_what_they_learn_alone(name):
+    stream, apart = toy(), [dropping(seed, name) for seed in (1, 2)]
+    for learner in apart:
+        for task in stream:
+            learner.update(task)
+    together = [dropping(seed, name) for seed in (1, 2)]
+    torch.manual_seed(7)
+    expected = torch.rand(100)
+    torch.manual_seed(7)
+    drawn = []
+    for task in stream:
+        for _ in zip(*(learner.updating(task) for learner in together), strict=True):
+            drawn.append(torch.rand(1))
+    assert torch.equal(torch.cat(drawn), expected[: len(drawn)]), "the caller's numbers are the caller's own"
+    for one, other in zip(apart, together):
+        assert torch.equal(one.net.theta, other.net.theta)
+
+
+def test_the_callers_generator_is_its_own_while_steps_are_paused_broken_off_or_failed():
+    task = toy().tasks[0]
+    before = torch.get_rng_state()
+    steps = dropping(0).updating(task)
+    torch.set_rng_state(before)
+    for _ in range(2):
+        next(steps)
+        assert torch.equal(torch.get_rng_state(), before)
+    steps.close()
+    assert torch.equal(torch.get_rng_state(), before)
+    learner = dropping(0, batch=4)
+    torch.set_rng_state(before)
+    learner.method.remember = failing
+    with pytest.raises(ZeroDivisionError):
+        next(learner.updating(task))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def failing(step, terms):
+    return torch.rand(1).item() / 0
+
+
+# Settings changed on the way ------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("setting", ["lr", "momentum", "weight_decay"])
+def test_a_setting_of_the_descent_changed_between_epochs_has_the_steps_recorded_again(monkeypatch, setting):
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
+    forgotten = []
+
+    def step(graphs, variant, number, row, tape):
+        graphs._first(variant, number, row, tape) if variant not in graphs.graphs else graphs._watched(number, row, tape)
+
+    def begin_epoch(graphs, own=Graphs.begin_epoch):
+        known = bool(graphs.graphs)
+        own(graphs)
+        forgotten.append(known and not graphs.graphs)
+
+    monkeypatch.setattr(Graphs, "step", step)
+    monkeypatch.setattr(Graphs, "begin_epoch", begin_epoch)
+    stream = toy()
+    learner = learner_of("er", stream, epochs=4, momentum=0.5)
+    learner.capture = True
+
+    def report(record):
+        if record["epoch"] == 1:
+            setattr(learner.sgd, setting, 0.01)
+
+    learner.update(stream.tasks[0], report)
+    assert forgotten == [False, False, True, False]
