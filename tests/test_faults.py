@@ -35,7 +35,8 @@ class Layered(nn.Module):
 
     def forward(self, x):
         x = self.before(x[:, 0])
-        x = self.layer(x, x, x, need_weights=False)[0] if isinstance(self.layer, nn.MultiheadAttention) else self.layer(x)
+        multihead = isinstance(self.layer, nn.MultiheadAttention)
+        x = self.layer(x, x, x, need_weights=False)[0] if multihead else self.layer(x)
         return self.head(x.mean(dim=1))
 
 
@@ -114,14 +115,18 @@ class Ending(nn.Module):
         return self.end(x)
 
 
+def distances(z):
+    return -torch.cdist(z, torch.eye(4), p=1.0)
+
+
 @pytest.mark.parametrize(
     ("end", "mode", "words"),
     [
         (Forward.apply, "double-backward", "differentiated twice.*; set hypergradient=forward"),
         (Once.apply, "double-backward", "differentiated twice.*forward would not help: .*Once.*; use other"),
         (Once.apply, "forward", "Once.*no forward-mode.*double-backward would not help: .*twice.*; use other"),
-        (lambda z: -torch.cdist(z, torch.eye(4), p=1.0), "forward", "_cdist_forward.*would not help: .*_cdist_backward"),
-        (lambda z: -torch.cdist(z, torch.eye(4), p=1.0), "double-backward", "_cdist_backward.*would not help"),
+        (distances, "forward", "_cdist_forward.*double-backward would not help: .*_cdist_backward"),
+        (distances, "double-backward", "_cdist_backward.*forward would not help: .*_cdist_forward"),
     ],
 )
 def test_a_network_is_refused_in_the_first_step_with_advice_that_helps(end, mode, words):
@@ -134,7 +139,7 @@ def test_a_network_is_refused_in_the_first_step_with_advice_that_helps(end, mode
 
 # Norm layers ----------------------------------------------------------------------------------------------------------
 class Uneven(nn.Module):
-    """Norm layers that are used twice, once, never, and only in training mode."""
+    """Norm layers that are used twice, once and never, and one that its owner may set to evaluation mode."""
 
     rowwise = True
 
@@ -156,7 +161,8 @@ def test_norm_layers_used_twice_or_never_move_in_one_pass_as_in_a_pass_a_batch(m
     for fuse in (False, True):
         torch.manual_seed(0)
         network = Uneven()
-        for layer, momentum in zip((network.twice, network.once, network.never, network.still), momenta):
+        layers = network.twice, network.once, network.never, network.still
+        for layer, momentum in zip(layers, momenta):
             layer.momentum = momentum
         net = MainNet(network, **double, fuse=fuse)
         assert net.forward.__name__ == ("_grouped" if fuse else "_separate")
@@ -166,8 +172,7 @@ def test_norm_layers_used_twice_or_never_move_in_one_pass_as_in_a_pass_a_batch(m
             z = torch.stack(list(net.at(net.theta)(*torch.randn(3, 4, 1, 8, 8, **double))))
             (g,) = torch.autograd.grad(z.square().sum(), net.theta, allow_unused=True)
         ends.append((z.detach(), g, *net.state().values()))
-        counts = [int(layer.num_batches_tracked) for layer in (network.twice, network.once, network.never, network.still)]
-        assert counts == [18, 9, 0, 6]
+        assert [int(layer.num_batches_tracked) for layer in layers] == [18, 9, 0, 6]
     for one, other in zip(*ends):
         assert torch.allclose(one.double(), other.double(), rtol=0, atol=1e-12)
 
@@ -328,7 +333,9 @@ def test_a_setting_of_the_descent_changed_between_epochs_has_the_steps_recorded_
     forgotten = []
 
     def step(graphs, variant, number, row, tape):
-        graphs._first(variant, number, row, tape) if variant not in graphs.graphs else graphs._watched(number, row, tape)
+        if variant not in graphs.graphs:
+            return graphs._first(variant, number, row, tape)
+        graphs._watched(number, row, tape)
 
     def begin_epoch(graphs, own=Graphs.begin_epoch):
         known = bool(graphs.graphs)

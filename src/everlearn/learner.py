@@ -102,8 +102,8 @@ class Learner:
                 pass
 
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
-        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) is what
-        it would draw undisturbed, and between two steps torch's generators are the caller's."""
+        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) is
+        what it would draw undisturbed, and between two steps torch's generators are the caller's."""
         return self._updating(task, report, Randomness.by_turns)
 
     def _updating(self, task: Task, report: Callable[[dict], None], drawing: Callable) -> Iterator[None]:

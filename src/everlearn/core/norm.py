@@ -23,9 +23,9 @@ from everlearn.core import ranks
 class Norm(nn.BatchNorm2d):
     """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
 
-    With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of each
-    are added to `seen`, [G, 1, C], once a use, and whoever set it moves the running statistics. Over several ranks they
-    are those of all ranks' rows.
+    With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
+    each are added to `seen`, [G, 1, C], once a use, and whoever set it moves the running statistics. Over several ranks
+    they are those of all ranks' rows.
     """
 
     groups: int | None = None
@@ -52,7 +52,7 @@ class Norm(nn.BatchNorm2d):
     @torch.no_grad()
     def move(self) -> None:
         """The running statistics, batch after batch, as often as the layer was used in each."""
-        # By `data`, as BatchNorm's own kernel: autograd takes views of one vector for one, and another layer's may be read later.
+        # By `data`: all layers' statistics are one vector to autograd, which would miss those that others still have to read.
         means, variances = self.running_mean.data, self.running_var.data
         for mean, variance in [pair for batch in zip(*(zip(*of) for of in self.seen)) for pair in batch]:
             self.num_batches_tracked += 1

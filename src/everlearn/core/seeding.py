@@ -14,8 +14,8 @@ Value = TypeVar("Value")
 class Randomness:
     """torch's generators from a key, inside `with`; entered again they go on where they were left.
 
-    On the CPU their states are copied there and back. On a GPU the generator is handed another state as a whole: a recorded
-    step reads the one it was recorded with, so it must be the same object in every epoch.
+    On the CPU their states are copied there and back. On a GPU the generator is handed another state as a whole: a
+    recorded step reads the one it was recorded with, so it must be the same object in every epoch.
     """
 
     def __init__(self, device: str | torch.device = "cpu"):

@@ -24,8 +24,6 @@ from everlearn.core.terms import weighed
 
 Losses = Callable[[Tensor], Tensor]  # θ -> per-sample losses [B, k]
 Outer = Callable[[Tensor], Tensor]  # θ -> outer loss []
-
-
 _turn = threading.RLock()  # levels of forward mode and the choice of kernels are one for all threads of a process
 
 
@@ -45,7 +43,7 @@ class Missing(BadInput):
 
 @contextlib.contextmanager
 def differentiable() -> Iterator[None]:
-    """Inside, attention is computed by plain operations: its fused kernels can only be differentiated once, backward."""
+    """Inside, attention is computed by plain operations: its fused kernels can only be differentiated once."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with _turn, sdpa_kernel(SDPBackend.MATH):
@@ -68,8 +66,9 @@ def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
         try:
             value = function(forward_ad.make_dual(theta.detach(), direction))
         except NotImplementedError as error:
+            named = _operation(error)
             raise Missing(
-                f"the network uses {_operation(error)}, which has no forward-mode derivative in torch {torch.__version__}"
+                f"the network uses {named}, which has no forward-mode derivative in torch {torch.__version__}"
             ) from error
         tangent = forward_ad.unpack_dual(value).tangent
         return torch.zeros_like(value) if tangent is None else tangent
@@ -129,7 +128,7 @@ def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Oute
         ways[mode]()
     except Missing as missing:
         if ranks.distributed():  # double backward is for one process only
-            raise BadInput(f"{missing}; over several ranks there is no other way, so use another operation") from missing
+            raise BadInput(f"{missing}; over several ranks nothing else would help: use other operations") from missing
         try:
             ways[other]()
         except Missing as too:

@@ -210,12 +210,12 @@ class Relation(Relational):
         return method.outer(net, replay)
 
     def _try(self, method, step) -> None:
-        """A network whose hypergradient cannot be had is refused in the first step, and not when the first task is learned."""
+        """A network without the hypergradient is refused in the first step, and not when the first task is learned."""
         net, x = step.net, step.new.x
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, step.replay).losses
         outer = lambda theta: self.outer(method, net.at(theta, virtual=True), step.replay)
         weights = self.preset.expand(len(x), -1)
-        with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is the one it would have been
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is what it would have been
             check(self.hypergradient, losses, net.theta, weights, outer, step.sgd.lr)
         self.tried = True
 
