@@ -18,7 +18,7 @@ from records import keep
 
 import everlearn
 from everlearn.experiments.experiment import RECIPES, Experiment
-from everlearn.experiments.runs import Run
+from everlearn.experiments.run import Run
 from everlearn.experiments.studies import LITERATURE
 
 PEERS = {  # what avalanche-lib calls them

@@ -16,8 +16,8 @@ from records import keep_of_gpu
 
 from everlearn import Experiment
 from everlearn.experiments.experiment import RECIPES
-from everlearn.launchers import perform_all
-from everlearn.experiments.runs import Run, finish, load
+from everlearn.launchers import perform
+from everlearn.experiments.run import Run, finish, load
 from everlearn.experiments.store import Store
 
 
@@ -50,7 +50,7 @@ def main():
     slow = [float(process.communicate()[0].split()[-1]) for process in processes]
     experiments = [experiment(a.method, a.epochs, seed, "bfloat16") for seed in range(a.seeds)]
     with tempfile.TemporaryDirectory() as folder:
-        results = perform_all(experiments, Store(folder), device="cuda", data=a.data, pack=a.seeds)
+        results = perform(experiments, Store(folder), device="cuda", data=a.data, pack=a.seeds)
     fast = [result["class_il"]["acc"] for result in results]
     spread = lambda values: {"mean": statistics.fmean(values), "std": statistics.stdev(values), "values": values}
     record = {

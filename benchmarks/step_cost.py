@@ -61,8 +61,7 @@ def bare(x, y, network):
 
 
 def ours(task, network, stream):
-    learner = Learner(
-        everlearn.ER(), network, classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
+    learner = Learner(network, everlearn.ER(), classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
     )
     learner.update(task)
     return network

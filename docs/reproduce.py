@@ -18,7 +18,7 @@ from statistics import median
 
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
-from everlearn.launchers import DONE, perform_all
+from everlearn.launchers import DONE, perform
 from everlearn.experiments.store import Store, read_lines
 from everlearn.experiments.studies import study
 
@@ -141,7 +141,7 @@ def main() -> None:
         return
     tell = lambda experiment, line: keep(experiment, store) if line is DONE else None
     try:
-        outcomes = perform_all(chosen, store, device=DEVICE, data=given.data, report=tell)
+        outcomes = perform(chosen, store, device=DEVICE, data=given.data, report=tell)
     except EverlearnError as error:
         sys.exit(f"{error}")
     if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:

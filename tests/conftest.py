@@ -4,9 +4,10 @@ import pytest
 import torch
 
 import everlearn
-from everlearn.experiments.experiment import RECIPES, defaults
+from everlearn import registry
+from everlearn.experiments.spec import options_of
 from everlearn.networks import CNN
-from everlearn.data.streams import Pixels, Stream, Task
+from everlearn.data import Pixels, Stream, Task
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -46,12 +47,31 @@ def toy(
     )
 
 
+def built(name: str, **options) -> everlearn.Method:
+    """The method and weighting a label such as `er+consolidate` names; schedules left open, as a Learner's are."""
+    method, weighting = registry.parts(name)
+    find = lambda kind, name: registry.find(kind, name)
+    things = {"method": find("method", method), "weighting": find("weighting", weighting or "fixed")}
+    own = {kind: {k: v for k, v in options.items() if k in options_of(kind, thing)} for kind, thing in things.items()}
+    assert options.keys() == own["method"].keys() | own["weighting"].keys()
+    return things["method"](weighting=things["weighting"](**own["weighting"]), **own["method"])
+
+
+# Every method, every relational one, and every weighting on ER, ER-ACE and DER++.
+LABELS = [
+    *registry.METHODS,
+    *registry.ALIASES,
+    *(f"{m}+{w}" for m in ("er", "er-ace", "der++") for w in registry.WEIGHTINGS if w not in ("fixed", "relation", "labelled")),
+    "der+++labelled",
+]
+
+
 def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={}, **settings) -> everlearn.Learner:
-    """A recipe, with the weights digits would have, and a small network."""
+    """A method and its weighting, with the weights digits would have, and a small network."""
     torch.manual_seed(seed)
     return everlearn.Learner(
-        RECIPES[name].build(defaults(name, "digits") | options),
         network or CNN(stream.shape, stream.classes),
+        built(name, **options),
         classes=stream.classes,
         pixels=stream.pixels,
         seed=seed,

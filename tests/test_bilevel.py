@@ -229,9 +229,7 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
     stream = toy(tasks=2, each=10)
     fresh = lambda: (torch.manual_seed(0), CNN(stream.shape, stream.classes).double())[1]
     settings = dict(warmup=1, interval=2, order=order)
-    learner = Learner(
-        kind(Relation(weights, relation_from_task=1, **settings)),
-        fresh(),
+    learner = Learner(fresh(), kind(Relation(weights, relation_from_task=1, **settings)),
         classes=4,
         pixels=stream.pixels,
         memory=6,
@@ -280,7 +278,7 @@ def test_the_rrn_has_the_papers_size_and_answers_between_0_and_1():
 def test_the_rrn_neither_learns_nor_rules_in_the_first_task_and_rules_only_after_warm_up():
     stream = toy(tasks=2, each=8)
     weighting = Relation((1, 0.5), warmup=2)
-    learner = Learner(ER(weighting), CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=6, epochs=4, batch=4)
+    learner = Learner(CNN(stream.shape, 4), ER(weighting), classes=4, pixels=stream.pixels, memory=6, epochs=4, batch=4)
     before, records = weighting.phi.detach().clone(), []
     learner.update(stream.tasks[0], records.append)
     assert torch.equal(weighting.phi, before) and [r["phase"] for r in records] == ["preset"] * 4
@@ -405,9 +403,7 @@ class Doubled(nn.Module):
 def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:
     stream = toy()
     torch.manual_seed(0)
-    learner = Learner(
-        ER(Relation(relation_from_task=1, hypergradient=mode)),
-        Peculiar(own),
+    learner = Learner(Peculiar(own), ER(Relation(relation_from_task=1, hypergradient=mode)),
         classes=4,
         pixels=stream.pixels,
         memory=6,
@@ -436,9 +432,7 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
 
     stream = toy(tasks=2, each=40)
     records = []
-    learner = Learner(
-        Gentle(weighting=Relation()),
-        CNN(stream.shape, 4),
+    learner = Learner(CNN(stream.shape, 4), Gentle(weighting=Relation()),
         classes=4,
         pixels=stream.pixels,
         memory=10,
@@ -465,9 +459,7 @@ def test_in_bfloat16_forward_mode_still_agrees_with_reverse_mode():
 
 def test_a_run_in_bfloat16_can_be_reviewed():
     stream = toy(tasks=2, each=12, channels=3)
-    learner = Learner(
-        ER(Relation()),
-        ResNet18(stream.shape, 4, width=8),
+    learner = Learner(ResNet18(stream.shape, 4, width=8), ER(Relation()),
         classes=4,
         pixels=stream.pixels,
         memory=8,
@@ -549,8 +541,7 @@ def test_a_net_whose_weights_are_used_otherwise_still_learns_from_its_own_step(k
             steps.append(torch.allclose(stepped, step.net.theta.detach() - step.sgd.lr * g, rtol=0, atol=1e-12))
             super()._learn(method, step, terms, weights, inner, outer, stepped)
 
-    learner = Learner(
-        ER(weighting=Watched(warmup=1)), CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4,
+    learner = Learner(CNN(stream.shape, 4), ER(weighting=Watched(warmup=1)), classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4,
         lr=0.05, dtype=torch.float64,
     )  # fmt: skip
     for task in stream:

@@ -268,7 +268,7 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
     store_ = store.Store("runs")
     experiment = Experiment.of("er", memory=20, epochs=2)
     with contextlib.suppress(KeyboardInterrupt), store_.recording(experiment) as recording:
-        run = everlearn.experiments.runs.Run(experiment, everlearn.experiments.runs.load(experiment), "cpu")
+        run = everlearn.experiments.run.Run(experiment, everlearn.experiments.run.load(experiment), "cpu")
         for _ in run.steps(recording.line, save=recording.checkpoint):
             if (Path(recording.folder) / "checkpoint").exists():
                 raise KeyboardInterrupt
@@ -567,7 +567,7 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
     def wrong(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(places, "perform_all", wrong)
+    monkeypatch.setattr(places, "perform", wrong)
     assert str(call("run er").exception) == "shapes differ"
 
 

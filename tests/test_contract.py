@@ -129,7 +129,7 @@ def test_a_state_stays_what_it_was():
 
 
 def test_runs_that_take_turns_keep_their_arithmetic_until_the_last_is_gone():
-    from everlearn.experiments import runs
+    from everlearn.experiments import run as runs
 
     flags = lambda: [getattr(*flag) for flag in runs.FLAGS]
     fake = type("", (), {"device": torch.device("cuda")})
@@ -216,7 +216,7 @@ def test_dropout_is_seeded_and_leaves_the_callers_randomness_alone():
         torch.manual_seed(0)
         module = network()
         torch.manual_seed(7)
-        learner = Learner(everlearn.ER(), module, classes=4, pixels=stream.pixels, memory=8, batch=4)
+        learner = Learner(module, everlearn.ER(), classes=4, pixels=stream.pixels, memory=8, batch=4)
         for task in stream:
             learner.update(task)
         runs.append(learner.net.theta.detach().clone())
@@ -241,12 +241,12 @@ def test_float64_and_augmentation_run_through_every_part():
 )
 def test_a_learner_refuses_what_cannot_be(bad, match):
     with pytest.raises(everlearn.BadInput, match=match):
-        Learner(everlearn.ER(), MLP((1, 8, 8), 4), classes=4, **bad)
+        Learner(MLP((1, 8, 8), 4), everlearn.ER(), classes=4, **bad)
 
 
 def test_labels_out_of_range_and_images_of_another_shape_are_refused():
     stream = toy(tasks=2)
-    learner = Learner(everlearn.ER(), MLP((1, 8, 8), 2), classes=2, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(MLP((1, 8, 8), 2), everlearn.ER(), classes=2, pixels=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
     with pytest.raises(everlearn.BadInput, match=r"classes \[2, 3\]; the network has 2 classes"):
         learner.update(stream.tasks[1])
@@ -440,13 +440,12 @@ def test_a_learner_says_what_is_wrong_with_a_task():
         (given((x, y + 2)), r"labels \[2, 3\] are not among the task's classes \[0, 1\]"),
         (given((x / 255, y)), r"Pixels\(top=1\)"),
     ):
-        learner = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4)
+        learner = Learner(MLP(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4)
         with pytest.raises(everlearn.BadInput, match=words):
             learner.update(task)
     with pytest.raises(everlearn.BadInput, match=r"such as everlearn.ER\(\)"):
         Learner(everlearn.ER, MLP(stream.shape, 4), classes=4)
-    learner = Learner(
-        everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=8, batch=4, pixels=everlearn.Pixels(top=1)
+    learner = Learner(MLP(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4, pixels=everlearn.Pixels(top=1)
     )
     learner.update(given((x / 255, y)))
     assert repr(stream.tasks[0]).startswith("<Task: classes 0, 1; ") and "2 tasks, 4 classes" in repr(stream)
@@ -476,7 +475,7 @@ def test_a_run_trains_a_copy_of_ones_network():
 
 def test_what_is_done_to_the_network_between_two_tasks_counts():
     stream = toy()
-    make = lambda network: Learner(everlearn.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    make = lambda network: Learner(network, everlearn.ER(), classes=4, pixels=stream.pixels, memory=8, batch=4)
     cast, plain = CNN(stream.shape, 4), CNN(stream.shape, 4)
     plain.load_state_dict(cast.state_dict())
     learners = make(cast), make(plain)
@@ -505,7 +504,7 @@ def test_what_is_done_to_the_network_between_two_tasks_counts():
 
 def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
     stream = toy()
-    learner = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(MLP(stream.shape, 4), everlearn.ER(), classes=4, pixels=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
     (x, y), task = stream.tasks[1].train, stream.tasks[1]
     with pytest.raises(everlearn.BadInput, match="a learner takes one kind"):
@@ -513,7 +512,7 @@ def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
     for given, words in ((x / 255, "a learner takes one kind|floats"), (x.numpy(), "torch.from_numpy")):
         with pytest.raises(everlearn.BadInput, match=words):
             learner.predict(given)
-    smaller = Learner(everlearn.ER(), MLP(stream.shape, 4), classes=4, memory=5, batch=4)
+    smaller = Learner(MLP(stream.shape, 4), everlearn.ER(), classes=4, memory=5, batch=4)
     with pytest.raises(everlearn.BadInput, match="a memory of 8, and the learner one of 5"):
         smaller.restore(learner.state())
 
@@ -522,8 +521,8 @@ def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
             return super().forward(x), x
 
     with pytest.raises(everlearn.BadInput, match="answers with a tuple"):
-        Learner(everlearn.ER(), Two(stream.shape, 4), classes=4, memory=8, batch=4).update(stream.tasks[0])
-    joint = Learner(everlearn.Joint(), MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4)
+        Learner(Two(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4).update(stream.tasks[0])
+    joint = Learner(MLP(stream.shape, 4), everlearn.Joint(), classes=4, pixels=stream.pixels, batch=4)
     joint.update(stream.merged())
     with pytest.raises(everlearn.BadInput, match="stream.merged"):
         joint.update(stream.tasks[1])
@@ -531,7 +530,7 @@ def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
 
 def test_an_interrupted_learner_leaves_the_network_to_its_owner():
     stream, network = toy(), MLP((1, 8, 8), 4)
-    learner = Learner(everlearn.ER(), network, classes=4, pixels=stream.pixels, memory=8, batch=4)
+    learner = Learner(network, everlearn.ER(), classes=4, pixels=stream.pixels, memory=8, batch=4)
     steps = learner.updating(stream.tasks[0])
     next(steps)
     steps.close()

@@ -12,7 +12,7 @@ from everlearn.experiments.experiment import RECIPES, Experiment
 from everlearn.networks import build
 from everlearn.experiments.store import Store
 from everlearn.weightings import Weighting
-from everlearn.launchers import perform_all
+from everlearn.launchers import perform
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -83,7 +83,7 @@ def test_a_deterministic_run_of_a_resnet_gives_the_same_bits(tmp_path):
     experiment = Experiment.of("rder", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=2, memory=40)
     stream = str(tmp_path)
     results = [
-        perform_all([experiment], Store(f"{stream}/{n}"), device="cuda", deterministic=True)[0] for n in range(2)
+        perform([experiment], Store(f"{stream}/{n}"), device="cuda", deterministic=True)[0] for n in range(2)
     ]
     weights = [(Store(f"{stream}/{n}").path(experiment) / "weighting.safetensors").read_bytes() for n in range(2)]
     assert results[0]["class_il"] == results[1]["class_il"] and weights[0] == weights[1]
@@ -110,8 +110,8 @@ def channels_last(theta: torch.Tensor) -> torch.Tensor:
 def test_runs_together_equal_runs_apart(tmp_path):
     torch.backends.cudnn.benchmark = False
     experiments = [Experiment.of(name, epochs=2, memory=20, seed=seed) for name in ("er", "rder") for seed in range(2)]
-    together = perform_all(experiments, Store(tmp_path / "together"), device="cuda", pack=4)
-    apart = perform_all(experiments, Store(tmp_path / "apart"), device="cuda", pack=1)
+    together = perform(experiments, Store(tmp_path / "together"), device="cuda", pack=4)
+    apart = perform(experiments, Store(tmp_path / "apart"), device="cuda", pack=1)
     assert [r["class_il"]["matrix"] for r in together] == [r["class_il"]["matrix"] for r in apart]
 
 
@@ -164,7 +164,7 @@ def test_a_schedule_that_changes_a_number_between_epochs_is_followed_in_replayed
     def learned(capture: bool) -> torch.Tensor:
         stream = toy(tasks=2, each=24, channels=3)
         settings = dict(classes=4, pixels=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
-        learner = everlearn.Learner(everlearn.ER(Fading()), build("cnn", stream.shape, 4, 0), **settings)
+        learner = everlearn.Learner(build("cnn", stream.shape, 4, 0), everlearn.ER(Fading()), **settings)
         for task in stream:
             learner.update(task)
         return learner.net.theta.detach()

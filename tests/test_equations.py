@@ -166,9 +166,7 @@ def test_training_is_the_method_as_written_down(name, net):
     fresh = lambda: (torch.manual_seed(0), net(stream.shape, stream.classes).double())[1]
     literal = by_hand(name, weights, stream, fresh(), memory=7, epochs=3, size=4, lr=0.05, seed=3)
     network = fresh()
-    learner = Learner(
-        kind(Fixed(weights)),
-        network,
+    learner = Learner(network, kind(Fixed(weights)),
         classes=4,
         pixels=stream.pixels,
         memory=7,
@@ -193,7 +191,7 @@ def test_joint_forward_gives_all_batches_one_pass():
     )
     for forward, expected in (("separate", [4, 4, 4]), ("joint", [12])):
         passes.clear()
-        learner = Learner(DERpp(), network, classes=4, pixels=stream.pixels, memory=5, batch=4, forward=forward)
+        learner = Learner(network, DERpp(), classes=4, pixels=stream.pixels, memory=5, batch=4, forward=forward)
         learner.update(stream.tasks[0])
         assert passes == expected * 3
 
@@ -271,8 +269,7 @@ def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
         network = MLP(stream.shape, 4)
         network.rowwise = rowwise
         network.register_forward_hook(lambda module, x, z: passes.append(len(x[0])) if module.training else None)
-        learner = Learner(
-            DERpp(), network, classes=4, pixels=stream.pixels, memory=5, batch=4, lr=0.01, dtype=torch.float64
+        learner = Learner(network, DERpp(), classes=4, pixels=stream.pixels, memory=5, batch=4, lr=0.01, dtype=torch.float64
         )
         learner.update(stream.tasks[0])
         trained.append(learner.net.theta.detach())

@@ -210,7 +210,7 @@ def test_a_state_from_the_middle_of_a_task_goes_on_with_that_task_alone():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_images_may_be_floats_of_any_size(dtype):
     x, y = toy().tasks[0].train
-    learner = Learner(ER(), linear(), classes=4, pixels=Pixels(top=1), batch=4, memory=8)
+    learner = Learner(linear(), ER(), classes=4, pixels=Pixels(top=1), batch=4, memory=8)
     learner.update(Task(((x / 255).to(dtype), y), None, (0, 1)))
     assert learner.tasks == 1
 
@@ -223,7 +223,7 @@ def test_an_epoch_broken_off_leaves_no_state_to_go_on_from():
                 raise KeyboardInterrupt
 
     stream = toy()
-    learner = Learner(Impatient(), linear(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = Learner(linear(), Impatient(), classes=4, pixels=stream.pixels, batch=4, memory=8)
     before = learner.state()
     with pytest.raises(KeyboardInterrupt):
         learner.update(stream.tasks[0])
@@ -245,7 +245,7 @@ def test_a_question_that_fails_gives_the_network_back():
             return self.body(x)
 
     stream, network = toy(), Moody()
-    learner = Learner(ER(), network, classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = Learner(network, ER(), classes=4, pixels=stream.pixels, batch=4, memory=8)
     network.fails = True
     with pytest.raises(RuntimeError):
         learner.predict(stream.tasks[0].test[0])
@@ -288,7 +288,7 @@ def test_the_state_before_the_first_task_can_be_taken_back(name):
 
 def test_weights_are_settings_and_not_in_the_state():
     stream = toy()
-    one, other = (Learner(everlearn.ER(Fixed(w)), linear(), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
+    one, other = (Learner(linear(), everlearn.ER(Fixed(w)), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
     other.restore(one.state())
     assert other.method.weighting.row.tolist() == [1, 5]
 
@@ -312,7 +312,7 @@ def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
             return (terms.losses / (1 + self.mean)).sum(dim=1).mean()
 
     stream = toy()
-    make = lambda: Learner(everlearn.ER(Slow()), linear(), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    make = lambda: Learner(linear(), everlearn.ER(Slow()), classes=4, pixels=stream.pixels, memory=8, batch=4)
     whole, again = make(), make()
     whole.update(stream.tasks[0])
     again.restore(whole.state())
@@ -345,7 +345,7 @@ def test_icarl_keeps_the_samples_of_a_class_that_comes_back():
 
 # Images and labels ---------------------------------------------------------------------------------------------------
 def test_dark_images_are_images_too():
-    task, learner = bright(), Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels())
+    task, learner = bright(), Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels())
     task.train[0][0] = 0
     learner.update(task)
     assert len(learner.predict(torch.zeros(2, 1, 8, 8))) == 2
@@ -368,7 +368,7 @@ def test_dark_images_are_images_too():
     ],
 )
 def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, words):
-    learner = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels())
+    learner = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels())
     before = learner.net.theta.clone()
     train, classes = change(*bright().train)
     with refused(words):
@@ -379,11 +379,11 @@ def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, wo
 def test_bytes_that_would_stay_as_large_as_they_are_are_refused():
     x, y = bright().train
     with refused("images go up to"):
-        Learner(ER(), linear(), classes=4, pixels=Pixels(top=1)).update(Task((x.byte(), y), None, (0, 1)))
+        Learner(linear(), ER(), classes=4, pixels=Pixels(top=1)).update(Task((x.byte(), y), None, (0, 1)))
 
 
 def test_evaluate_looks_at_the_test_half_too():
-    learner, task = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels()), bright()
+    learner, task = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels()), bright()
     x, y = task.test
     for test, words in (
         ((x, y[:1]), "there must be one an image"),
@@ -407,7 +407,7 @@ def test_pixels_that_make_no_image_are_refused(wrong):
 
 
 def test_as_many_channels_as_the_pixels_say():
-    learner = Learner(everlearn.ER(), linear(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
+    learner = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
     with refused("[N, 3, height, width]"):
         learner.update(bright())
 
@@ -451,7 +451,7 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):
     settings = dict(method=everlearn.ER(), network=linear(), classes=4) | wrong
     with refused(words):
-        Learner(settings.pop("method"), settings.pop("network"), **settings)
+        Learner(settings.pop("network"), settings.pop("method"), **settings)
 
 
 @pytest.mark.parametrize("wrong", [dict(interval=2.5), dict(warmup="3"), dict(hidden=0), dict(rrn_lr=1e300)])
@@ -464,7 +464,7 @@ def test_a_relation_that_cannot_be_is_refused_when_it_is_made(wrong):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")
 def test_a_gpu_that_is_not_there_is_said_not_to_be():
     with refused("torch sees no GPU"):
-        Learner(everlearn.ER(), linear(), classes=4, device="cuda")
+        Learner(linear(), everlearn.ER(), classes=4, device="cuda")
 
 
 def test_a_method_that_was_refused_can_be_put_right_and_used():

@@ -15,7 +15,7 @@ from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (
 import everlearn
 from everlearn import Experiment, Fixed, Relation, metrics
 from everlearn.experiments import provenance
-from everlearn.experiments import runs
+from everlearn.experiments import run as runs
 from everlearn.experiments import studies
 from everlearn.report import tables
 from everlearn.experiments.store import Store

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from everlearn import Experiment, EverlearnError
-from everlearn.experiments import runs
+from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import RECIPES
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 

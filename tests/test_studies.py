@@ -342,13 +342,13 @@ def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
                     os.kill(int(pid), signal.SIGKILL)
                     killed.append(pid)
 
-    outcomes = places.perform_all(
+    outcomes = places.perform(
         experiments, store, on="slurm", device="cpu", jobs=2, options={"cluster": "local"}, report=report
     )
     assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 600]
     assert [o["provenance"]["resumed"] for o in outcomes] == [0, 1], "it went on where it was"
     assert not any(at_work.parents[1].iterdir()), "and nothing is left lying about"
-    here = places.perform_all(experiments, Store("here"), device="cpu")
+    here = places.perform(experiments, Store("here"), device="cpu")
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
 
 
@@ -365,7 +365,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_no_failure():
 
     before, here.perform = here.perform, monkey
     try:
-        (outcome,) = places.perform_all([experiment], Store("runs"), fresh=True, device="cpu")
+        (outcome,) = places.perform([experiment], Store("runs"), fresh=True, device="cpu")
     finally:
         here.perform = before
     assert outcome["experiment"]["epochs"] == 1
@@ -394,12 +394,12 @@ def test_a_ray_cluster_that_loses_a_node_completes_the_study_with_the_same_numbe
             lost.append(cluster.remove_node(second, allow_graceful=False))
 
     try:
-        outcomes = places.perform_all(
+        outcomes = places.perform(
             experiments, Store("runs"), on="ray", device="cpu", options={"address": cluster.address}, report=report
         )
     finally:
         ray.shutdown()
         cluster.shutdown()
-    here = places.perform_all(experiments, Store("here"), device="cpu")
+    here = places.perform(experiments, Store("here"), device="cpu")
     assert lost and [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
     assert across(outcomes)["class_il"] == across(here)["class_il"]

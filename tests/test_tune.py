@@ -16,7 +16,7 @@ from conftest import toy
 from typer.testing import CliRunner, Result
 
 from everlearn.cli import app as cli
-from everlearn.experiments import runs
+from everlearn.experiments import run as runs
 from everlearn.experiments import tune
 from everlearn.launchers import local
 from everlearn.errors import BadInput, EverlearnError
@@ -117,7 +117,7 @@ def test_a_trials_value_is_the_accuracy_on_the_images_held_out_over_the_seeds():
 KILLED = """
 import os, signal
 from conftest import toy
-from everlearn.experiments import runs
+from everlearn.experiments import run as runs
 from everlearn.experiments import tune
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store

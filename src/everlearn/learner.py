@@ -22,7 +22,7 @@ from everlearn.core.memory import Memory
 from everlearn.methods.base import Method
 from everlearn.metrics import Accuracies, accuracy
 from everlearn.core.plan import Plan, plan_epoch, sharded
-from everlearn.core.seeding import seeded
+from everlearn.core.seeding import Randomness
 from everlearn.core.state import joined, part
 from everlearn.data import Pixels, Stream, Task
 from everlearn.registry import ALIASES, find
@@ -95,12 +95,15 @@ class Learner:
         """Learn one more task. `report` gets a record of every epoch. A task of fewer images than `batch` is filled up with
         copies, which the memory takes for images: where tasks are that small, so should the batch be."""
         with on_own_stream(), self._threads(), torch.enable_grad():
-            for _ in self.updating(task, report):
+            for _ in self._updating(task, report, Randomness.alone):
                 pass
 
     def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
-        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) comes from
-        torch's generator, which they share too."""
+        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) is
+        what it would draw undisturbed, and between two steps torch's generators are the caller's."""
+        return self._updating(task, report, Randomness.by_turns)
+
+    def _updating(self, task: Task, report: Callable[[dict], None], drawing: Callable) -> Iterator[None]:
         if self._broken_off:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
@@ -113,12 +116,12 @@ class Learner:
             )
         self._mark, self._broken_off = mark, True
         try:
-            yield from self._learn(task, report)
+            yield from self._learn(task, report, drawing)
         finally:
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 
-    def _learn(self, task: Task, report: Callable[[dict], None]) -> Iterator[None]:
+    def _learn(self, task: Task, report: Callable[[dict], None], drawing: Callable) -> Iterator[None]:
         method, weighting, names = self.method, self.method.weighting, self.method.names
         if self.memory is None:
             like = task.train[0][:0].to(self.device)
@@ -131,7 +134,8 @@ class Learner:
             method.restore(self._resumed)
             self._resumed = None
         body = steps_of(method, self.net, self.sgd, self.memory, self.pixels, (x, y))
-        graphs = Graphs(body, method, weighting) if self.capture else None
+        graphs = Graphs(body, method, weighting, self.sgd) if self.capture else None
+        randomness = Randomness(self.device)
         plan = self._plan(self.epoch, y)
         for epoch in range(self.epoch, self.epochs):
             start, self._torn = time.perf_counter(), True
@@ -139,8 +143,8 @@ class Learner:
             self.net.train()
             # For dropout and the like in the network: each rank's rows have masks of their own.
             key = (self.seed, self.tasks, epoch, *([ranks.rank()] if ranks.distributed() else []))
-            with seeded(*key, device=self.device):
-                tape = yield from train_epoch(body, plan, weighting.variant, graphs)
+            steps = train_epoch(body, plan, weighting.variant, graphs)
+            tape = yield from drawing(randomness.start(*key), steps)
             if method.slot_rule:
                 self.memory.presented += len(plan) * self.batch
             if epoch + 1 < self.epochs:

@@ -23,14 +23,14 @@ from everlearn.core import ranks
 class Norm(nn.BatchNorm2d):
     """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
 
-    With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of each
-    are left in `seen`, [G, 1, C], and whoever set it moves the running statistics, of all layers at once. Over several
-    ranks they are those of all ranks' rows.
+    With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
+    each are added to `seen`, [G, 1, C], once a use, and whoever set it moves the running statistics. Over several ranks
+    they are those of all ranks' rows.
     """
 
     groups: int | None = None
     fuse = False
-    seen: tuple[Tensor, Tensor] | None = None
+    seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def __init__(self, channels: int):
         super().__init__(channels)
@@ -44,17 +44,22 @@ class Norm(nn.BatchNorm2d):
         apart = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
         rest = None if residual is None else apart(residual)
         y, mean, variance = Grouped.apply(apart(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
-        self.seen = mean, variance
+        self.seen += ((mean, variance),)
         if self.groups is None:
-            self._move()
+            self.move()
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
-    def _move(self) -> None:
-        for running, seen in zip((self.running_mean, self.running_var), self.seen):
-            running.lerp_(seen.flatten(), self.momentum)
-        self.num_batches_tracked += 1
-        self.seen = None
+    def move(self) -> None:
+        """The running statistics, batch after batch, as often as the layer was used in each."""
+        # By `data`: all layers' statistics are one vector to autograd, which would miss those that others still have to read.
+        means, variances = self.running_mean.data, self.running_var.data
+        for mean, variance in [pair for batch in zip(*(zip(*of) for of in self.seen)) for pair in batch]:
+            self.num_batches_tracked += 1
+            share = 1 / self.num_batches_tracked.to(mean) if self.momentum is None else self.momentum
+            means.lerp_(mean[0], share)
+            variances.lerp_(variance[0], share)
+        self.seen = ()
 
 
 class Grouped(torch.autograd.Function):
@@ -132,6 +137,13 @@ def push_forward(dx, dweight, dbias, dresidual, x, weight, y, mean, rho, relu: b
     return (dy * (y > 0) if relu else dy).to(x.dtype)
 
 
+def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
+    """The lack of memory behind an error: the compiler wraps what happens to it."""
+    while error is not None and not isinstance(error, torch.OutOfMemoryError):
+        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
+    return error
+
+
 @functools.cache
 def _(function: Callable, fuse: bool) -> Callable:
     """The function as one kernel, where torch.compile can make one."""
@@ -149,6 +161,8 @@ def _(function: Callable, fuse: bool) -> Callable:
             try:
                 return compiled(*given)
             except Exception as error:  # whatever is missing: a compiler, Triton, a driver
+                if (full := out_of_memory(error)) is not None:  # which is no fault of the compiler's
+                    raise full
                 broken.append(error)
                 warnings.warn(
                     f"torch.compile does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); going on without it, more slowly",

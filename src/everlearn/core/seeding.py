@@ -2,25 +2,66 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import TypeVar
 
 import numpy as np
 import torch
 
+Value = TypeVar("Value")
 
-@contextlib.contextmanager
-def seeded(*key: int, device: str | torch.device = "cpu") -> Iterator[None]:
+
+class Randomness:
+    """torch's generators from a key, inside `with`; entered again they go on where they were left.
+
+    On the CPU their states are copied there and back. On a GPU the generator is handed another state as a whole: a
+    recorded step reads the one it was recorded with, so it must be the same object in every epoch.
+    """
+
+    def __init__(self, device: str | torch.device = "cpu"):
+        self._gpu = None
+        if torch.device(device).type == "cuda":
+            own = torch.cuda.current_device()  # first: without it there may be no generators yet
+            self._gpu = torch.cuda.default_generators[own]
+            self._gpu_own = self._gpu.clone_state()
+
+    def start(self, *key: int) -> Randomness:
+        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if len(key) > 1 else key[0]
+        self._own = torch.Generator().manual_seed(seed).get_state()
+        if self._gpu is not None:
+            self._gpu_own.manual_seed(seed)
+        return self
+
+    def __enter__(self) -> None:
+        self._callers = torch.get_rng_state()
+        torch.set_rng_state(self._own)
+        if self._gpu is not None:
+            self._gpu_callers = self._gpu.graphsafe_get_state()
+            self._gpu.graphsafe_set_state(self._gpu_own)
+
+    def __exit__(self, *error: object) -> None:
+        self._own = torch.get_rng_state()
+        torch.set_rng_state(self._callers)
+        if self._gpu is not None:
+            self._gpu.graphsafe_set_state(self._gpu_callers)
+
+    def alone(self, steps: Generator[None, None, Value]) -> Generator[None, None, Value]:
+        """Steps nobody comes between: entered once for all of them."""
+        with self:
+            return (yield from steps)
+
+    def by_turns(self, steps: Generator[None, None, Value]) -> Generator[None, None, Value]:
+        """Steps with pauses, in which the generators are the caller's. A swap takes microseconds, less than to find out
+        whether a step has drawn anything."""
+        while True:
+            try:
+                with self:
+                    next(steps)
+            except StopIteration as end:
+                return end.value
+            yield
+
+
+def seeded(*key: int, device: str | torch.device = "cpu") -> Randomness:
     """Inside, torch's generators start from the key."""
-    cuda = torch.device(device).type == "cuda"
-    before = torch.get_rng_state(), torch.cuda.get_rng_state() if cuda else None
-    seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if len(key) > 1 else key[0]
-    torch.default_generator.manual_seed(seed)
-    if cuda:
-        torch.cuda.manual_seed(seed)
-    try:
-        yield
-    finally:
-        torch.set_rng_state(before[0])
-        if cuda:
-            torch.cuda.set_rng_state(before[1])
+    return Randomness(device).start(*key)

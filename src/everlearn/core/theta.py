@@ -347,22 +347,25 @@ class MainNet:
             norm.groups = len(batches)
         try:
             answers = self._joint(*batches)
+            if self._live:
+                self._move(len(batches))
         finally:
             for norm in self._norms:
-                norm.groups = None
-        if self.module.training and self._live:
-            self._move(len(batches))
-        for norm in self._norms:
-            norm.seen = None
+                norm.groups, norm.seen = None, ()
         return answers
 
     @torch.no_grad()
     def _move(self, batches: int) -> None:
-        """Running statistics after one batch after the other, all layers at once."""
+        """Running statistics after one batch after the other: all layers at once, if each was used once."""
+        momenta = {norm.momentum for norm in self._norms}
+        if len(momenta) > 1 or None in momenta or any(len(norm.seen) != 1 for norm in self._norms):
+            for norm in self._norms:
+                norm.move()
+            return
         statistics, counters = self._moving
-        seen = torch.cat([tensor for norm in self._norms for tensor in norm.seen], dim=2)  # [batches, 1, all]
+        seen = torch.cat([tensor for norm in self._norms for tensor in norm.seen[0]], dim=2)  # [batches, 1, all]
         for each in seen[:, 0]:
-            statistics.lerp_(each, self._norms[0].momentum)
+            statistics.lerp_(each, *momenta)
         counters += batches
 
     def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:

@@ -7,9 +7,12 @@ graph is built. Weight decay and momentum move θ' but not its dependence on w, 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -21,6 +24,35 @@ from everlearn.core.terms import weighed
 
 Losses = Callable[[Tensor], Tensor]  # θ -> per-sample losses [B, k]
 Outer = Callable[[Tensor], Tensor]  # θ -> outer loss []
+_turn = threading.RLock()  # levels of forward mode and the choice of kernels are one for all threads of a process
+
+
+def _own_turn() -> None:
+    """In a forked process: a thread that had the turn is not there to give it back."""
+    global _turn
+    _turn = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_own_turn)
+
+
+class Missing(BadInput):
+    """A derivative that torch does not have."""
+
+
+@contextlib.contextmanager
+def differentiable() -> Iterator[None]:
+    """Inside, attention is computed by plain operations: its fused kernels can only be differentiated once."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with _turn, sdpa_kernel(SDPBackend.MATH):
+        before = torch.backends.mha.get_fastpath_enabled()  # a kernel of its own, in evaluation mode
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(before)
 
 
 def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
@@ -30,45 +62,80 @@ def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
 
 def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
     """The derivative of `function` at θ along `direction`, by forward mode."""
-    with torch.no_grad(), forward_ad.dual_level():
+    with differentiable(), torch.no_grad(), forward_ad.dual_level():
         try:
             value = function(forward_ad.make_dual(theta.detach(), direction))
         except NotImplementedError as error:
-            raise BadInput(
-                f"the network uses {_operation(error)}, which has no forward-mode derivative in torch {torch.__version__}; "
-                "set hypergradient=double-backward"
+            named = _operation(error)
+            raise Missing(
+                f"the network uses {named}, which has no forward-mode derivative in torch {torch.__version__}"
             ) from error
         tangent = forward_ad.unpack_dual(value).tangent
         return torch.zeros_like(value) if tangent is None else tangent
 
 
-def _operation(error: NotImplementedError) -> str:
+def _operation(error: RuntimeError) -> str:
     """Which operation it was: torch names its own in the message, a custom autograd.Function stands in the traceback."""
-    if named := re.search(r"forward AD with (\S+)", str(error)):
-        return named[1]
+    if named := re.search(r"forward AD with (\S+)|derivative for '?([^\s']+)'? is not", str(error)):
+        return named[1] or named[2]
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     owners = [
         frame.f_locals["cls"]
         for frame in frames
         if isinstance(frame.f_locals.get("cls"), torch.autograd.function.FunctionMeta)
     ]
-    return owners[-1].__name__ if owners else f"an operation ({error})"
+    return owners[-1].__name__ if owners else f"an operation ({str(error).splitlines()[0]})"
 
 
 def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
     """G [B, k] at the step from `theta` to `stepped`: one backward pass, one forward-mode pass.
 
     Over several ranks v is the mean of theirs, and each has the G of its own rows: nothing is differentiated across ranks."""
-    return slope(losses, theta, *ranks.all_reduce(gradient(outer, stepped)))
+    with differentiable():
+        return slope(losses, theta, *ranks.all_reduce(gradient(outer, stepped)))
 
 
 def double_backward(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
     """The same G by differentiating through the unrolled step, for networks forward mode cannot do."""
     theta, weights = theta.detach().requires_grad_(), weights.detach().requires_grad_()
-    (inner,) = torch.autograd.grad(weighed(losses(theta), weights), theta, create_graph=True)
-    unrolled = stepped.detach() - lr * (inner - inner.detach())  # where the step went, depending on w as it did
-    (by_weight,) = torch.autograd.grad(outer(unrolled), weights)
+    with differentiable():
+        (inner,) = torch.autograd.grad(weighed(losses(theta), weights), theta, create_graph=True)
+        unrolled = stepped.detach() - lr * (inner - inner.detach())  # where the step went, depending on w as it did
+        (by_weight,) = torch.autograd.grad(outer(unrolled), weights)
     return by_weight * (-len(weights) / lr)
+
+
+def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, lr: float) -> None:
+    """Refuse a network that the mode cannot do, and name the other mode only if that one can."""
+
+    def forward() -> None:
+        slope(losses, theta, torch.zeros_like(theta))
+
+    def twice() -> None:
+        try:
+            double_backward(losses, theta, weights, outer, theta, lr)
+        except (torch.OutOfMemoryError, torch.AcceleratorError):  # RuntimeErrors too, and none of the network's doing
+            raise
+        except RuntimeError as error:
+            named = _operation(error)
+            raise Missing(
+                f"the network uses {named}, which cannot be differentiated twice in torch {torch.__version__}"
+            ) from error
+
+    ways = {"forward": forward, "double-backward": twice}
+    (other,) = ways.keys() - {mode}
+    try:
+        ways[mode]()
+    except Missing as missing:
+        if ranks.distributed():  # double backward is for one process only
+            raise BadInput(f"{missing}; over several ranks nothing else would help: use other operations") from missing
+        try:
+            ways[other]()
+        except Missing as too:
+            raise BadInput(
+                f"{missing}, and hypergradient={other} would not help: {too}; use other operations"
+            ) from missing
+        raise BadInput(f"{missing}; set hypergradient={other}") from missing
 
 
 HYPERGRADIENTS = {"forward": forward_mode, "double-backward": double_backward}

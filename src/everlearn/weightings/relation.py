@@ -19,7 +19,7 @@ from everlearn.errors import BadInput, number, unknown
 from everlearn.weightings import diagnostics
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.base import Phased
-from everlearn.weightings.bilevel import HYPERGRADIENTS, slope
+from everlearn.weightings.bilevel import HYPERGRADIENTS, check
 from everlearn.weightings.net import RelationReplayNet
 
 ORDERS = ("printed", "fresh")
@@ -156,14 +156,13 @@ class Relation(Relational):
         return method.outer(net, replay)
 
     def _try(self, method, step) -> None:
-        """A network that forward mode cannot do is refused in the first step, and not when the first task is learned."""
-        x = step.new.x
-        losses = lambda theta: method.terms(step.net.at(theta, virtual=True), step.new, step.replay).losses
-        if self.hypergradient == "forward":
-            with torch.random.fork_rng(
-                [x.device] if x.is_cuda else []
-            ):  # dropout's next mask is the one it would have been
-                slope(losses, step.net.theta, torch.zeros_like(step.net.theta))
+        """A network without the hypergradient is refused in the first step, and not when the first task is learned."""
+        net, x = step.net, step.new.x
+        losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, step.replay).losses
+        outer = lambda theta: self.outer(method, net.at(theta, virtual=True), step.replay)
+        weights = self.preset.expand(len(x), -1)
+        with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is what it would have been
+            check(self.hypergradient, losses, net.theta, weights, outer, step.sgd.lr)
         self.tried = True
 
     def _learn_first(self, method, step) -> None:
