@@ -41,21 +41,31 @@ class Snapshot(Stateful):
 
 
 class Average(Stateful):
-    """The exponential moving average of a network, its running statistics included, to be tested instead of it."""
+    """The exponential moving average of a network, its running statistics included, to be tested instead of it.
 
-    def __init__(self, net: MainNet, decay: float):
+    It begins as the network is after the first step."""
+
+    lasting = True
+
+    def __init__(self, decay: float):
         self.decay = decay
-        self.mean, self.statistics = net.theta.detach().clone(), net.floats()
+        self.mean: Tensor | None = None
+        self.statistics: Tensor | None = None
 
     @torch.no_grad()
     def update(self, net: MainNet) -> None:
         """After each step; in place, so that a recorded step can do it."""
+        if self.mean is None:
+            self.mean, self.statistics = net.theta.detach().clone(), net.floats()
         self.mean.lerp_(net.theta.detach(), 1 - self.decay)
         self.statistics.lerp_(net.floats(), 1 - self.decay)
 
     @contextlib.contextmanager
     def applied(self, net: MainNet) -> Iterator[None]:
-        """Inside, the network is its average."""
+        """Inside, the network is its average, if there is one yet."""
+        if self.mean is None:
+            yield
+            return
         own = net.theta.detach().clone(), net.floats()
         net.assign(self.mean, self.statistics)
         try:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 
 class Stateful:
-    """Its state is its tensor attributes, and those of its parts that are Stateful themselves, but for what is `derived`
-    from how it was made."""
+    """Its state is its tensor attributes and the state of its Stateful attributes.
+
+    What is `derived` from how it was made is left out.
+    """
 
     derived: tuple[str, ...] = ()
+    lasting = False  # as a part of another: is it there from the beginning, even while it holds nothing?
 
     def state(self) -> dict[str, Tensor]:
         known = {name: value for name, value in vars(self).items() if name not in self.derived}
@@ -20,7 +25,7 @@ class Stateful:
         """Be as that state says. A part or tensor it does not mention was not there yet."""
         for name, value in list(vars(self).items()):
             if isinstance(value, Stateful) and name not in self.derived:
-                if own := part(state, name):
+                if (own := part(state, name)) or value.lasting:
                     value.restore(own)
                 else:
                     setattr(self, name, None)
@@ -28,7 +33,7 @@ class Stateful:
         vars(self).update(dict.fromkeys(name for name in self.state() if "." not in name) | flat)
 
 
-def part(state: dict[str, Tensor], of: str) -> dict[str, Tensor]:
+def part(state: Mapping[str, Tensor], of: str) -> dict[str, Tensor]:
     """Of a state with names like `memory.x`, those of one part, as it calls them."""
     return {name.removeprefix(f"{of}."): tensor for name, tensor in state.items() if name.startswith(f"{of}.")}
 

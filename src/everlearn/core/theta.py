@@ -1,4 +1,4 @@
-"""The Main Net: any nn.Module, its trainable parameters one vector θ. (The Relation Replay Net is held the same way, as φ.)
+"""The Main Net: any nn.Module, its trainable parameters one vector θ. The Relation Replay Net is kept so too, as φ.
 
 One vector makes the update one operation, and the network at another θ (a virtual step, a direction of
 forward-mode differentiation) a matter of binding other views.
@@ -10,22 +10,23 @@ import contextlib
 import copy
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from everlearn.core import ranks
-from everlearn.errors import BadInput
 from everlearn.core.norm import Norm
+from everlearn.errors import BadInput
 
 SMALL = 2_000_000  # parameters
 
 
 def small(parameters: int) -> bool:
-    """So small a network on the CPU is slower on two threads than on one, much slower if anything else runs beside them."""
+    """On the CPU so small a network is slower on two threads than on one, and much slower beside other processes."""
     return parameters < SMALL
 
 
@@ -53,7 +54,7 @@ class Layout:
             tensors.setdefault(id(home[name]), home[name])
         index = {key: position for position, key in enumerate(tensors)}
         self.homes = [(home, name, index[id(home[name])]) for home, name in places]
-        # Convolution weights lie channels last on a GPU, whose kernels want them so: [O, I, H, W] stored as [O, H, W, I].
+        # Convolution weights are channels last on a GPU, as its kernels want them: [O, I, H, W] stored as [O, H, W, I].
         stored = [
             tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
             for tensor in tensors.values()
@@ -74,7 +75,7 @@ class Layout:
         pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
         return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
-    def bind(self, tensors: list[Tensor]) -> None:
+    def bind(self, tensors: Sequence[Tensor]) -> None:
         for home, name, position in self.homes:
             home[name] = tensors[position]
 
@@ -104,8 +105,7 @@ def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
 
 @contextlib.contextmanager
 def reading(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Inside, the features of each pass are gathered: what the network's `head` reads, or if it names none, what the last
-    linear layer it uses does."""
+    """Inside, the features of each pass are gathered: the input of the network's `head` or of its last linear layer."""
     read: list[Tensor] = []
     head = getattr(module, "head", None)
     layers = [head] if isinstance(head, nn.Module) else [m for m in module.modules() if isinstance(m, nn.Linear)]
@@ -148,14 +148,14 @@ class MainNet:
         if ranks.distributed():
             check_norms(modules)
         self._norms = [m for m in modules if isinstance(m, Norm)]
-        # A network whose answer to a row depends, but for Norm layers, on that row alone says so: batches may share a pass.
+        # `rowwise`: the output for a row depends, but for Norm layers, on that row alone, so batches may share a pass.
         rowwise = getattr(module, "rowwise", False)
-        together = forward == "joint" or rowwise and not self._norms
+        together = forward == "joint" or (rowwise and not self._norms)
         grouped = rowwise and fuse and all(norm not in self._still for norm in self._norms)
         self.forward = self._joint if together else self._grouped if grouped else self._separate
         for norm in self._norms:
             norm.fuse = fuse and device.type == "cuda" and not ranks.distributed()
-        trainable = [
+        trainable: list[tuple[dict, str]] = [
             (m._parameters, name)
             for m in modules
             for name, p in m._parameters.items()
@@ -172,24 +172,26 @@ class MainNet:
         self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
         self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._tie()
-        # Buffers (BatchNorm's running statistics) in one vector a dtype, so that a virtual pass can be given a copy.
+        # Buffers (BatchNorm's running statistics) in one vector per dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
-        kinds: dict[tuple, list] = {}  # the Norm layers' statistics and counters lie apart: they move together
+        kinds: dict[tuple, list] = {}  # the Norm layers' own come together: they move at once
         owned = {id(norm._buffers) for norm in self._norms}
         for home, name in buffers:
             kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
         layouts = {kind: Layout(places, device, kind[1]) for kind, places in kinds.items()}
         self._buffers = [(of, of.unflatten(of.vector)) for of in layouts.values()]
         self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
-        self._recurrent = [m for m in modules if hasattr(m, "_flat_weights_names")]  # they keep a second list
+        self._recurrent: list[Any] = [
+            m for m in modules if hasattr(m, "_flat_weights_names")
+        ]  # they keep a second list
         self._assigned: list[Replaced] = []
         self.reads = False  # is each pass to gather features?
-        self.read: Iterable[Tensor | None] = repeat(None)
+        self.read: Any = repeat(None)  # if it reads, a list: the features of each batch of the last call
         self._bind_buffers(live=True)
         self.unbind()
 
     def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
-        """The network bound to θ, to be called with batches. A virtual pass leaves the running statistics as they are."""
+        """The network bound to θ, to be called with batches. A virtual pass does not change the running statistics."""
         self._bind(self._parameters.unflatten(theta) if self.matrices is None else self._rounded(theta))
         self._unbound = False
         if self._buffers and (virtual or not self._live):
@@ -197,7 +199,7 @@ class MainNet:
         return self
 
     def __call__(self, *batches: Tensor) -> Sequence[Tensor]:
-        """The logits of each batch at the θ it is bound to; what the head read is in `read`, if it is to be `reading`."""
+        """The logits of each batch at the θ it is bound to; if it `reads`, the features of each batch are in `read`."""
         if not self.reads:
             return self.forward(*batches)
         self.read = []
@@ -223,7 +225,7 @@ class MainNet:
                 module.training = mode
 
     def _rounded(self, theta: Tensor) -> list[Tensor]:
-        """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, BatchNorm's) stay as they are."""
+        """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, norms') keep θ's dtype."""
         matrices, vectors = theta.split(self.matrices)
         return self._parameters.unflatten(matrices.to(torch.bfloat16), vectors)
 
@@ -266,6 +268,7 @@ class MainNet:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
         self._bind(self._owned)
         self._unbound = True
+        self.read = repeat(None)
         if not self._live:
             self._bind_buffers(live=True)
         self._sync_buffers()
@@ -311,7 +314,7 @@ class MainNet:
         for parameter, view in zip(self._owned, self._parameters.unflatten(self.theta.detach())):
             parameter.data = view
 
-    def _bind(self, tensors: list[Tensor]) -> None:
+    def _bind(self, tensors: Sequence[Tensor]) -> None:
         self._parameters.bind(tensors)
         for m in self._recurrent:
             m._flat_weights = [getattr(m, name, None) for name in m._flat_weights_names]
@@ -335,12 +338,12 @@ class MainNet:
             write_back(assigned)
 
     def _separate(self, *batches: Tensor) -> list[Tensor]:
-        """One pass a batch: BatchNorm normalises each by its own statistics and moves once a batch, memory last."""
+        """One pass per batch: BatchNorm normalises each by its own statistics and moves once per batch, memory last."""
         with self.autocast:
             return [self._answer(x) for x in batches]
 
     def _grouped(self, *batches: Tensor) -> Sequence[Tensor]:
-        """The same in one pass: the Norm layers tell the batches apart."""
+        """The same in one pass: the Norm layers normalise each batch separately."""
         if len({len(x) for x in batches}) > 1:
             return self._separate(*batches)
         for norm in self._norms:
@@ -357,7 +360,7 @@ class MainNet:
     @torch.no_grad()
     def _move(self, batches: int) -> None:
         """Running statistics after one batch after the other: all layers at once, if each was used once."""
-        momenta = {norm.momentum for norm in self._norms}
+        momenta: set[Any] = {norm.momentum for norm in self._norms}
         if len(momenta) > 1 or None in momenta or any(len(norm.seen) != 1 for norm in self._norms):
             for norm in self._norms:
                 norm.move()

@@ -1,0 +1,25 @@
+"""Maximally interfered retrieval (Aljundi et al., 2019): of many drawn, rehearse those whose loss the coming step raises most.
+
+The coming step is the one on the new samples alone; a draw is three times the batch, of which as many as the batch are kept.
+"""
+
+import torch
+
+from everlearn import ER, Draw, cross_entropy
+from everlearn.core.terms import seen_by
+
+
+class Interfered(ER):
+    """ER whose draws depend on losses."""
+
+    draws = (Draw(size=12),)
+
+    def select(self, step) -> None:
+        (drawn,), theta = step.replay, step.net.theta
+        (new,) = seen_by(step.net.at(theta, virtual=True), step.new)
+        ahead = theta.detach() - step.sgd.lr * step.net.gradient(cross_entropy(new).loss.mean())
+        with torch.no_grad():
+            before, after = (
+                cross_entropy(*seen_by(step.net.at(at, virtual=True), drawn)).masked() for at in (theta, ahead)
+            )
+        step.replay = (drawn.rows((after - before).topk(len(step.new.y)).indices),)
