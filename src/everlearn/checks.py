@@ -1,12 +1,12 @@
-"""What a learner is given is looked at before anything is learned: each function refuses in one sentence what cannot be."""
+"""A learner's arguments are checked before it learns: each function refuses, in one sentence, what cannot work."""
 
 from __future__ import annotations
 
 import copy
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Integral
 from dataclasses import fields
+from numbers import Integral
 from types import NoneType
 from typing import Any
 
@@ -15,14 +15,18 @@ from torch import Tensor, nn
 
 from everlearn.core import ranks
 from everlearn.core.plan import Draw
-from everlearn.errors import BadInput, number, unknown
-from everlearn.training import Training
-from everlearn.methods.base import Method
 from everlearn.core.state import part
 from everlearn.data import Pixels, Task
+from everlearn.errors import BadInput, number, unknown
+from everlearn.methods.base import Method
+from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
-SETTINGS = {**dict.fromkeys(("memory", "classes"), dict(whole=True, positive=True)), "seed": dict(whole=True)}
+SETTINGS = {
+    "memory": dict(whole=True, positive=True),
+    "classes": dict(whole=True, positive=True),
+    "seed": dict(whole=True),
+}
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method")}  # in every state
 
 
@@ -40,7 +44,9 @@ def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
         raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
     for name in settings:
         if name not in (known := [field.name for field in fields(Training)]):
-            raise unknown("setting of a Learner", name, [*known, "classes", "memory", "training", "pixels", "seed", "device"])
+            raise unknown(
+                "setting of a Learner", name, [*known, "classes", "memory", "training", "pixels", "seed", "device"]
+            )
     return given or Training(**settings)
 
 
@@ -51,7 +57,8 @@ def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
     for rows in (batch, *(draw.size for draw in drawn if draw.size is not None)):
         if rows % ranks.world_size():
             raise BadInput(
-                f"a batch of {rows} cannot be dealt to {ranks.world_size()} ranks in equal parts; take a multiple of {ranks.world_size()}"
+                f"a batch of {rows} cannot be dealt to {ranks.world_size()} ranks in equal parts; "
+                f"take a multiple of {ranks.world_size()}"
             )
         if rows % batch and batch % rows:
             raise BadInput(f"a draw of {rows} beside batches of {batch}: one must be a multiple of the other")
@@ -92,7 +99,9 @@ def method(method: Method) -> None:
             f"{type(method).__name__} has no weighting; its __init__ should call super().__init__(weighting)"
         )
     if not isinstance(method.weighting, Weighting):
-        raise BadInput(f"the weighting must be a name or an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}")
+        raise BadInput(
+            f"the weighting must be a name or an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}"
+        )
     try:
         inspect.signature(method.rehearse).bind(*method.own_draws())
     except TypeError:
@@ -116,8 +125,8 @@ def images(learner, x: Tensor) -> None:
         raise BadInput("images have a value that is not a finite number")
     held = None if learner.memory is None else learner.memory.x
     if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
-        told = lambda of: f"{of.dtype} images of shape {tuple(of.shape[1:])}"
-        raise BadInput(f"{told(x)} after {told(held)}; a learner takes one kind")
+        kind = lambda of: f"{of.dtype} images of shape {tuple(of.shape[1:])}"
+        raise BadInput(f"{kind(x)} after {kind(held)}; a learner takes one kind")
 
 
 def samples(learner, half: str, task: Task) -> None:
@@ -127,7 +136,8 @@ def samples(learner, half: str, task: Task) -> None:
         raise BadInput(f"a task's classes are a list of whole numbers, such as (0, 1), not {classes!r}")
     if strange := set(classes) - set(range(learner.classes)):
         raise BadInput(
-            f"the task has classes {sorted(strange)}; the network has {learner.classes} classes, so they must be 0 to {learner.classes - 1}"
+            f"the task has classes {sorted(strange)}; "
+            f"the network has {learner.classes} classes, so they must be 0 to {learner.classes - 1}"
         )
     if not isinstance(pair, Sequence) or len(pair) != 2:
         raise BadInput(f"a task's {half} is a pair (images, labels), not a {type(pair).__name__}")
@@ -137,7 +147,8 @@ def samples(learner, half: str, task: Task) -> None:
     images(learner, x)
     if y.shape != x.shape[:1] or not len(x):
         raise BadInput(
-            f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; there must be one an image, and at least one"
+            f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; "
+            "there must be one an image, and at least one"
         )
     if y.dtype != torch.long and half == "train":
         raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
@@ -149,7 +160,8 @@ def task(learner, task: Task) -> None:
     """A task to be learned now, and the network as its owner left it."""
     if not isinstance(task, Task):
         raise BadInput(
-            f"update takes a everlearn.Task(train=(images, labels), test=(images, labels), classes=…), not a {type(task).__name__}"
+            "update takes a everlearn.Task(train=(images, labels), test=(images, labels), classes=…), "
+            f"not a {type(task).__name__}"
         )
     if learner.method.merges and learner.tasks:
         raise BadInput(
@@ -185,7 +197,7 @@ def stream(learner, tasks: Iterable[Task]) -> list[Task]:
 
 def state(learner, state: Mapping[str, Tensor]) -> None:
     """A state that is not of a learner like this one."""
-    if not isinstance(state, Mapping) or not LEARNERS <= state.keys():
+    if not isinstance(state, Mapping) or not state.keys() >= LEARNERS:
         raise BadInput("this is not a learner's state; learner.state() gives one")
     shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
     memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
@@ -204,5 +216,6 @@ def state(learner, state: Mapping[str, Tensor]) -> None:
 
 def _divided(learner) -> BadInput:
     return BadInput(
-        f"images are floats, and would be divided by {learner.pixels.top}; give pixels=Pixels(top=1), or images as uint8"
+        f"images are floats, and would be divided by {learner.pixels.top}; "
+        "give pixels=Pixels(top=1), or images as uint8"
     )

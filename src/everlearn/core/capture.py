@@ -1,4 +1,4 @@
-"""Steps as CUDA graphs: the whole step is recorded once and then replayed, one launch from the host instead of hundreds."""
+"""Steps as CUDA graphs: a step is recorded once and then replayed, one launch from the host instead of hundreds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from types import NoneType
 import torch
 from torch import Tensor
 
-from everlearn.errors import BadInput
 from everlearn.core.plan import Plan, Row
 from everlearn.core.tape import Tape
+from everlearn.errors import BadInput
 
 Body = Callable[[int, Row, Tape], None]
 
@@ -32,7 +32,7 @@ def on_own_stream() -> Iterator[None]:
 
 
 def own_stream() -> contextlib.AbstractContextManager:
-    """A CUDA stream for a run that takes turns with others, to be entered at each of its turns; nothing without a GPU."""
+    """A CUDA stream for a run that takes turns with others, entered at each of its turns; without a GPU nothing."""
     return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
 
 
@@ -41,8 +41,9 @@ class Graphs:
 
     The first step of a variant runs as it is (libraries choose their kernels then), the second is recorded, and from
     then on it is replayed: what changes from step to step is the row of the plan, copied to where the graph reads it.
-    Of the `holders` (the method, the weighting) a graph reads tensors where they lay and plain values as they were: what is
-    bound anew between two epochs has it recorded again, and a step that binds it anew every time is refused.
+    A graph reads the tensors of the `holders` (the method, the weighting) at their addresses, and their plain values as
+    they were when it was recorded. An attribute assigned between two epochs makes it be recorded again. A step that
+    assigns an attribute every time is refused.
     """
 
     def __init__(self, body: Body, *holders: object):
@@ -58,10 +59,10 @@ class Graphs:
     def step(self, variant: Hashable, number: int, row: Row, tape: Tape) -> None:
         if variant not in self.graphs:
             return self._first(variant, number, row, tape)
-        if self.graphs[variant] is None:
-            self.graphs[variant] = self._record(number, row)
+        if (recorded := self.graphs[variant]) is None:
+            recorded = self.graphs[variant] = self._record(number, row)
             self.stale.clear()
-        graph, reads, kept = self.graphs[variant]
+        graph, reads, kept = recorded
         for place, value in zip(reads, row):
             if value is not None:
                 place.copy_(value)
@@ -78,7 +79,7 @@ class Graphs:
 
     def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
         graph, tape = torch.cuda.CUDAGraph(), Tape()
-        reads = Row(*(None if value is None else value.clone() for value in row))
+        reads = Row._make(None if value is None else value.clone() for value in row)
         torch.cuda.synchronize()
         graph.capture_begin(pool=self.pool)
         try:
@@ -107,7 +108,7 @@ def held(holders: Iterable[object]) -> dict[tuple[str, str], object]:
 
 
 def fixed(value: object) -> object:
-    """A value as it is now: tensors and plain values as they are, containers as tuples of these; of all else only the kind."""
+    """A value as it is now: tensors and plain values themselves, containers as tuples of these, else only its type."""
     if isinstance(value, (list, tuple)):
         return tuple(map(fixed, value))
     if isinstance(value, dict):
@@ -131,7 +132,7 @@ def alike(one: object, other: object) -> bool:
 def train_epoch(
     body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
 ) -> Generator[None, None, Tape]:
-    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` tells steps that differ in kind apart.
+    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` gives the kind of a step.
 
     A generator that pauses after each step: runs that share a GPU take turns.
     """

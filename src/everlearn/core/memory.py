@@ -49,7 +49,7 @@ class Memory(Stateful):
         return [Batch(*of[:2], stored=of[2], there=of[3]) for of in zip(x, y, named, there)]
 
     def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
-        """Rows must differ, except for the spare one (`plan.reservoir` sees to it). Each rank gives its samples, and gets all."""
+        """Rows must differ, except for the spare one; `plan.reservoir` ensures it. All ranks write all samples."""
         self.x[rows], self.y[rows] = ranks.all_gather(x), ranks.all_gather(y)
         for name, own in self.stored.items():
             own[rows] = ranks.all_gather(stored[name].detach()).to(own.dtype)

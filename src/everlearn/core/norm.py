@@ -1,8 +1,8 @@
 """BatchNorm over several batches in one pass, each normalised by statistics of its own.
 
-New samples and memory must not share their statistics, and yet one convolution over all of them is faster than one a
-batch. So rows go through the network together, and only here are they told apart. A block's sum and ReLU are computed
-in the same sweep; on a GPU torch.compile makes a kernel of each function below.
+New samples and memory must not share their statistics, and yet one convolution over all of them is faster than one
+per batch. So rows go through the network together, and only here is each batch treated separately. A block's sum and
+ReLU are computed in the same pass over memory; on a GPU torch.compile makes a kernel of each function below.
 
 Shapes: G batches, N = rows × height × width, C channels; a tensor is [G, N, C].
 """
@@ -24,26 +24,27 @@ class Norm(nn.BatchNorm2d):
     """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
 
     With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
-    each are added to `seen`, [G, 1, C], once a use, and whoever set it moves the running statistics. Over several ranks
-    they are those of all ranks' rows.
+    each are added to `seen`, [G, 1, C], once per use, and whoever set it moves the running statistics. Over several
+    ranks they are those of all ranks' rows.
     """
 
     groups: int | None = None
     fuse = False
+    num_batches_tracked: Tensor  # never None: statistics are always tracked
     seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
     def __init__(self, channels: int):
         super().__init__(channels)
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-        if not self.training or self.groups is None and not ranks.distributed():
+        if not self.training or (self.groups is None and not ranks.distributed()):
             y = super().forward(x)
             y = y if residual is None else y + residual
             return F.relu(y) if relu else y
         shape, groups = x.permute(0, 2, 3, 1).shape, self.groups or 1
-        apart = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
-        rest = None if residual is None else apart(residual)
-        y, mean, variance = Grouped.apply(apart(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
+        grouped = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
+        rest = None if residual is None else grouped(residual)
+        y, mean, variance = Grouped.apply(grouped(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
         self.seen += ((mean, variance),)
         if self.groups is None:
             self.move()
@@ -52,7 +53,8 @@ class Norm(nn.BatchNorm2d):
     @torch.no_grad()
     def move(self) -> None:
         """The running statistics, batch after batch, as often as the layer was used in each."""
-        # By `data`: all layers' statistics are one vector to autograd, which would miss those that others still have to read.
+        # By `data`: to autograd all layers' statistics are one vector, and writing to a part of it would invalidate
+        # what other layers still have to read.
         means, variances = self.running_mean.data, self.running_var.data
         for mean, variance in [pair for batch in zip(*(zip(*of) for of in self.seen)) for pair in batch]:
             self.num_batches_tracked += 1
@@ -115,8 +117,11 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, 
 
 
 def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool):
-    """Reverse mode: dx, dw, db and dresidual from dy. Over W ranks dy is that of a rank's own loss, W times its part in the
-    mean of all losses; so is dx, and dw and db, sums over the rank's rows, are right once they are averaged with the rest of θ's."""
+    """Reverse mode: dx, dw, db and dresidual from dy.
+
+    Over W ranks dy is the gradient of the rank's own loss, W times its share in the mean of all losses, and so is dx.
+    dw and db are sums over the rank's rows: they are right once averaged over ranks with the rest of θ's gradient.
+    """
     wide = dy.to(weight.dtype)
     wide = wide * (y > 0) if relu else wide
     unit = (x.to(weight.dtype) - mean) * rho
@@ -151,7 +156,7 @@ def _(function: Callable, fuse: bool) -> Callable:
         return function
     import torch._dynamo
 
-    torch._dynamo.config.recompile_limit = 256  # one compilation a shape
+    torch._dynamo.config.recompile_limit = 256  # one compilation per shape
     compiled = torch.compile(function, dynamic=False)
     broken = []
 
@@ -162,10 +167,11 @@ def _(function: Callable, fuse: bool) -> Callable:
                 return compiled(*given)
             except Exception as error:  # whatever is missing: a compiler, Triton, a driver
                 if (full := out_of_memory(error)) is not None:  # which is no fault of the compiler's
-                    raise full
+                    raise full from None
                 broken.append(error)
                 warnings.warn(
-                    f"torch.compile does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); going on without it, more slowly",
+                    f"torch.compile does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); "
+                    "going on without it, more slowly",
                     stacklevel=2,
                 )
         return function(*given)

@@ -1,4 +1,4 @@
-"""The randomness of an epoch as data: a pure function of (seed, task, epoch), of counters and, for balanced draws, of labels.
+"""The randomness of an epoch as data: a pure function of (seed, task, epoch), of counters and, if balanced, of labels.
 
 Order, crops, flips, memory draws and reservoir slots never depend on pixels or losses, so they are drawn for a whole
 epoch at once, on the CPU whatever the device: the same seed is the same run everywhere.
@@ -18,14 +18,16 @@ from torch import Tensor
 
 from everlearn.core import ranks
 
-
 Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as usual, then transformed if it says how
 ONE_VIEW: Views = (None,)
 
 
 class Draw(NamedTuple):
-    """A memory batch: from which rows (`all`, `balanced` over the classes in them or, with the memory split four to one, its
-    `inner` or `outer` ones), how many (None: as many as new samples), and in which views."""
+    """A memory batch: its pool, its size (None: as many rows as new samples) and its views.
+
+    The pool is `all` rows, `balanced` over the classes in them, or one part of a memory split four to one: `inner` or
+    `outer`.
+    """
 
     pool: str = "all"
     size: int | None = None
@@ -37,7 +39,7 @@ class Draw(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then draw by draw, view by view."""
+    """One step of a plan. `views` are (down, right, flip) of each sample: new ones first, then by draw and view."""
 
     order: Tensor  # [B] rows of the training set
     draws: Tensor | None  # [all draws' rows] rows of the memory
@@ -68,7 +70,7 @@ def plan_epoch(
     labels: tuple[np.ndarray, np.ndarray] | None = None,
     device: str | torch.device = "cpu",
 ) -> Plan:
-    """The epoch's plan. Each kind of choice has a random stream of its own, so methods with the same seed see the same order.
+    """The epoch's plan. Each kind of choice has its own random stream: methods with the same seed see the same order.
 
     `labels`, of the memory's rows as the epoch begins and of the training set, are needed for a balanced pool alone.
     """
@@ -95,7 +97,7 @@ def plan_epoch(
     slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
     held = labels and holding(labels[0], labels[1][order], slots)
     drawn = draw(streams[2], np.minimum(before, capacity), draws, batch, held) if draws else None
-    return [Row(*row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]
+    return [Row._make(row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]
 
 
 def sized(draws: Sequence[Draw], views: Views, batch: int) -> list[int]:
@@ -108,8 +110,13 @@ def sharded(plan: Plan, batch: int, draws: Sequence[Draw], views: Views = ONE_VI
     if not ranks.distributed():
         return plan
     drawn, seen = [draw.size or batch for draw in draws], sized(draws, views, batch)
-    own = lambda row: (ranks.shard(row.order, [batch]), ranks.shard(row.draws, drawn), row.slots, ranks.shard(row.views, seen))
-    return [Row(*own(row)) for row in plan]
+    own = lambda row: (
+        ranks.shard(row.order, [batch]),
+        ranks.shard(row.draws, drawn),
+        row.slots,
+        ranks.shard(row.views, seen),
+    )
+    return [Row._make(own(row)) for row in plan]
 
 
 # A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
@@ -124,11 +131,11 @@ POOLS: dict[str, tuple[Callable, Callable]] = {
 def draw(
     rng: np.random.Generator, filled: np.ndarray, draws: Sequence[Draw], batch: int, held: np.ndarray | None = None
 ) -> np.ndarray:
-    """For each step and draw, rows of its pool among the first `filled`, without replacement, in random order: [S, rows]."""
+    """For each step and draw, rows of its pool among the first `filled`, without replacement, shuffled: [S, rows]."""
 
     def of(pool: str, rows: int) -> np.ndarray:
         if pool == "balanced":
-            return balanced(rng, filled, held, rows)
+            return balanced(rng, filled, held, rows)  # pyright: ignore[reportArgumentType]  # it has labels then
         size, row = POOLS[pool]
         return row(choose(rng, size(filled), rows))
 
@@ -136,7 +143,7 @@ def draw(
 
 
 def balanced(rng: np.random.Generator, filled: np.ndarray, held: np.ndarray, batch: int) -> np.ndarray:
-    """For each step, B of the first `filled` rows: a row of each class the memory holds, then another of each that has more, …"""
+    """For each step, B of the first `filled` rows: a row of each class held, then another of each that has more, …"""
     drawn = []
     for count, labels in zip(filled, held):
         rows = rng.permutation(count)
@@ -147,7 +154,10 @@ def balanced(rng: np.random.Generator, filled: np.ndarray, held: np.ndarray, bat
 
 
 def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) -> np.ndarray:
-    """The labels of the memory's rows before each step, [S, M + 1], from those before the first, the samples' and where they go."""
+    """The labels of the memory's rows before each step, [S, M + 1].
+
+    They follow from those before the first step, from the arriving samples' labels and from their slots.
+    """
     held = np.repeat(labels[None], len(arriving), axis=0)
     for step in range(1, len(held) if slots is not None else 0):
         held[step] = held[step - 1]
@@ -192,6 +202,7 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
 
 
 def chances(rng: np.random.Generator, presented: int, capacity: int, steps: int, batch: int) -> np.ndarray:
-    """For a rule that looks at the samples: [S, B, 3], the free row while there is one (then `capacity`) and two lots in [0, 1)."""
+    """For a rule that looks at the samples, [S, B, 3]: the free row, or `capacity` if there is none, and two uniform
+    numbers in [0, 1)."""
     free = np.minimum(presented + np.arange(steps * batch), capacity).reshape(steps, batch, 1)
     return np.concatenate([free, rng.random((steps, batch, 2))], axis=2)

@@ -1,8 +1,8 @@
 """One run over several processes, the ranks of torch.distributed: each computes its rows of every batch.
 
-A batch of B rows is sharded over W ranks in order, B/W rows each, so a rank's mean loss is over B/W rows and the mean over ranks
-of whatever is linear in it (a gradient) is that of the whole batch. θ, the memory and all that is learned are the same on
-every rank. Without a process group every function here hands back what it was given.
+A batch of B rows is sharded over W ranks in order, B/W rows each. So a rank's mean loss is over B/W rows, and the mean
+over ranks of whatever is linear in it (a gradient) is that of the whole batch. θ, the memory and all that is learned
+are the same on every rank. Without a process group every function here hands back what it was given.
 """
 
 from __future__ import annotations

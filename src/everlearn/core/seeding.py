@@ -26,7 +26,8 @@ class Randomness:
             self._gpu_own = self._gpu.clone_state()
 
     def start(self, *key: int) -> Randomness:
-        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if len(key) > 1 else key[0]
+        first, *others = key
+        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1) if others else first
         self._own = torch.Generator().manual_seed(seed).get_state()
         if self._gpu is not None:
             self._gpu_own.manual_seed(seed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Step:
-    """Everything one step may look at: memory batches for the terms, the weighting (`extra`), and the method's other needs."""
+    """All that one step may look at. Memory batches are for the terms, the weighting (`extra`) and the method."""
 
     number: int  # within the epoch
     net: MainNet
@@ -56,8 +56,10 @@ def train_step(method: Method, step: Step) -> None:
 
 
 def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs, data: tuple[Tensor, Tensor]) -> Callable:
-    """A task's training step as a function of a row of the plan: gather, augment, train. `inputs` makes what the network
-    reads of stored samples."""
+    """A task's training step as a function of a row of the plan: gather, augment, train.
+
+    `inputs` makes the network's input of stored samples.
+    """
     images, labels = data
     own, extra, references = method.all_draws()
     draws, ends = [*own, *extra, *references], (len(own), len(own) + len(extra))

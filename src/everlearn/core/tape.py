@@ -11,7 +11,7 @@ from everlearn.core import ranks
 
 
 class Tape:
-    """Tensors by name, one a step, a row a sample, read once at the epoch's end: nothing waits for a value inside it."""
+    """Tensors by name, one per step with a row per sample, read once at the epoch's end: no step waits for a value."""
 
     def __init__(self):
         self._kept: dict[str, list[Tensor]] = defaultdict(list)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,15 +24,19 @@ class Batch(NamedTuple):
 
     x: Tensor  # [B, …] augmented and normalised
     y: Tensor  # [B]
-    z: Tensor | None = None  # [B, C] logits
-    features: Tensor | None = None  # [B, d] what the head reads, for methods that ask for `features`
+    # None until the network has seen the batch; no loss has to ask, so they are not declared so.
+    z: Tensor = None  # pyright: ignore[reportAssignmentType]  # [B, C] logits
+    features: Tensor = None  # pyright: ignore[reportAssignmentType]  # [B, d] the head's input, if a method has `features`
     stored: Mapping[str, Tensor] = {}  # what the memory keeps beside a sample, [B, …] each
     there: Tensor | None = None  # [B] False where the memory's row is still empty; None: all are there
     others: tuple[Batch, ...] = ()  # the same samples in further views
 
     def rows(self, of: Tensor) -> Batch:
         """Some of its rows."""
-        pick = lambda tensor: None if tensor is None else tensor[of]
+
+        def pick(tensor: Any) -> Any:
+            return None if tensor is None else tensor[of]
+
         stored = {name: tensor[of] for name, tensor in self.stored.items()}
         others = tuple(other.rows(of) for other in self.others)
         return Batch(self.x[of], self.y[of], pick(self.z), pick(self.features), stored, pick(self.there), others)
@@ -43,7 +47,9 @@ def seen_by(net, *batches: Batch) -> list[Batch]:
     views = [(batch, *batch.others) for batch in batches]
     flat = [view for group in views for view in group]
     logits = net(*(view.x for view in flat))
-    answered = iter(view._replace(z=z, features=f) for view, z, f in zip(flat, logits, getattr(net, "read", repeat(None))))
+    answered = iter(
+        view._replace(z=z, features=f) for view, z, f in zip(flat, logits, getattr(net, "read", repeat(None)))
+    )
     return [next(answered)._replace(others=tuple(next(answered) for _ in others)) for _, *others in views]
 
 
@@ -87,7 +93,7 @@ class Terms:
 
 
 def paired(values: Tensor, rows: int) -> Tensor:
-    """Values of a batch of another size as a value per row, with the same mean: the mean of its partners, or its partner's."""
+    """Values of a batch of another size as one value per row, with the same mean: averaged or repeated."""
     if len(values) == rows:
         return values
     if len(values) % rows and rows % len(values):
