@@ -12,15 +12,16 @@ from torch.nn import functional as F
 
 import everlearn
 from everlearn import ER, ERACE, BadInput, Batch, DERpp, Learner
-from everlearn.core.sgd import SGD
+from everlearn.core.step import SGD
 from everlearn.core.step import Step, train_step
 from everlearn.core.theta import MainNet
 from everlearn.core.memory import Memory
 from everlearn.networks import CNN, ResNet18
-from everlearn.core.plan import plan_epoch, reservoir
+from everlearn.core.plan import Draw, plan_epoch, reservoir
 from everlearn.core.terms import weighed
 from everlearn.weightings import Consolidate, EndToEnd, Labelled, Relation, RelationReplayNet, Split
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient, slope
+from everlearn.weightings.net import norms
 
 B, CLASSES = 6, 6
 METHODS = [ER, ERACE, DERpp]
@@ -30,7 +31,7 @@ def random_batch(seed: int, classes: tuple[int, ...]) -> Batch:
     random = torch.Generator().manual_seed(seed)
     draw = lambda *shape: torch.randn(*shape, dtype=torch.float64, generator=random)
     labels = torch.tensor(classes)[torch.randint(len(classes), (B,), generator=random)]
-    return Batch(draw(B, 3, 8, 8), labels, draw(B, CLASSES))
+    return Batch(draw(B, 3, 8, 8), labels, stored={"logits": draw(B, CLASSES)})
 
 
 def situation(kind):
@@ -136,6 +137,12 @@ def test_a_slope_agrees_with_a_finite_difference():
     assert relative(slope(losses, net.theta, v), finite) < 1e-6
 
 
+def counted(term) -> torch.Tensor:
+    """Its losses; a row of an empty memory counts 0."""
+    there = term.batch.there
+    return term.loss if there is None else term.loss * there
+
+
 def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, seed, warmup, interval, order, from_task):
     """Algorithm 1, line by line, with double backward; `fresh` updates the RRN first, on draws of its own."""
     adam = torch.optim.Adam(rrn.parameters(), lr=1e-3, weight_decay=1e-4)
@@ -146,14 +153,13 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
             method.begin_task(type("", (), {"seen": met, "classes": stream.classes, "device": "cpu"}), task)
         x, y = task.train
         for epoch in range(epochs):
-            pools = ["all"] * d * (2 if order == "printed" else 3)
             plan = plan_epoch(
                 seed,
                 t,
                 epoch,
                 samples=len(x),
                 batch=size,
-                pools=pools,
+                draws=[Draw()] * d * (2 if order == "printed" else 3),
                 capacity=memory,
                 presented=presented,
                 slot_rule=reservoir,
@@ -170,7 +176,9 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                         for row in rows
                     ]
                     images, targets, logits = (torch.stack(column) for column in zip(*drawn))
-                    batches.append(Batch(prepare(images), targets, logits))
+                    there = targets >= 0
+                    stored = {"logits": logits}
+                    batches.append(Batch(prepare(images), targets.clamp(min=0), stored=stored, there=there))
                 new, replay, spare = Batch(prepare(raw), labels), batches[:d], batches[d:]
 
                 def per_sample(parameters, inner, module=None):
@@ -178,7 +186,7 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                     seen = [b._replace(z=functional_call(module, parameters, b.x)) for b in (new, *inner)]
                     terms = method.learn(seen[0]) + method.rehearse(*seen[1:])
                     return (
-                        torch.stack([a.loss for a in terms], 1),
+                        torch.stack([counted(a) for a in terms], 1),
                         torch.stack([a.batch.z.norm(dim=1) for a in terms], 1),
                         seen[0].z,
                     )
@@ -192,7 +200,7 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                     module = copy.deepcopy(network)
                     seen = [b._replace(z=functional_call(module, stepped, b.x)) for b in outer]
                     adam.zero_grad()
-                    sum(a.loss.mean() for a in method.rehearse(*seen)).backward()  # Eq. 7
+                    sum(counted(a).mean() for a in method.rehearse(*seen)).backward()  # Eq. 7
                     return adam.step
 
                 active, due = t + 1 >= from_task, k % interval == 0
@@ -229,7 +237,9 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
     stream = toy(tasks=2, each=10)
     fresh = lambda: (torch.manual_seed(0), CNN(stream.shape, stream.classes).double())[1]
     settings = dict(warmup=1, interval=2, order=order)
-    learner = Learner(fresh(), kind(Relation(weights, relation_from_task=1, **settings)),
+    learner = Learner(
+        fresh(),
+        kind(Relation(weights, relation_from_task=1, **settings)),
         classes=4,
         pixels=stream.pixels,
         memory=6,
@@ -261,7 +271,7 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
 def test_running_statistics_move_once_a_batch_of_the_real_step(order, weighting, hypergradient):
     stream, network = toy(), CNN((1, 8, 8), 4)
     method = DERpp(weighting(order=order, relation_from_task=1, hypergradient=hypergradient))
-    Learner(method, network, classes=4, pixels=stream.pixels, memory=6, epochs=2, batch=4).update(stream.tasks[0])
+    Learner(network, method, classes=4, pixels=stream.pixels, memory=6, epochs=2, batch=4).update(stream.tasks[0])
     assert int(network.body[1].num_batches_tracked) == 2 * 3 * 3  # epochs × steps × batches a step
 
 
@@ -297,7 +307,7 @@ def test_interval_counts_main_net_steps_within_the_epoch(epochs, interval, updat
 
 
 def step_of(method, net, new, replay, spare=()) -> Step:
-    memory = Memory(4, torch.zeros(1, 3, 8, 8), CLASSES, torch.float64)
+    memory = Memory(4, torch.zeros(1, 3, 8, 8), {"logits": (CLASSES,)}, torch.float64)
     return Step(0, net, SGD(0.1), memory, torch.zeros(B, 3, 8, 8), new.y, torch.full((B,), 4), new, replay, spare)
 
 
@@ -325,7 +335,25 @@ def test_consolidate_keeps_both_memory_terms_of_a_method_with_one_draw():
 
     stream = toy()
     method = OneDraw(Consolidate((1, 0.2, 0.5)))
-    Learner(method, CNN(stream.shape, 4), classes=4, pixels=stream.pixels, memory=6, batch=4).update(stream.tasks[0])
+    learner = Learner(CNN(stream.shape, 4), method, classes=4, pixels=stream.pixels, memory=6, epochs=2, batch=4)
+    for task in stream:
+        learner.update(task)
+    assert torch.allclose(method.weighting.rehearsal, torch.tensor([0, 0.2, 0.5]))
+
+
+def test_consolidate_keeps_a_term_on_new_samples_that_preserves_the_old():
+    """Such as a distillation: it is not what the new task is learned by."""
+
+    class Both(ER):
+        names, weights, preset = ("new", "old heads", "memory"), (), None
+
+        def learn(self, new):
+            return [everlearn.cross_entropy(new), everlearn.Term(new.z.square().mean(1), new, preserves=True)]
+
+    stream = toy()
+    method = Both(Consolidate((1, 0.2, 0.5), warmup=0, relation_from_task=1))
+    learner = Learner(CNN(stream.shape, 4), method, classes=4, pixels=stream.pixels, memory=6, epochs=1, batch=4)
+    learner.update(stream.tasks[0])
     assert torch.allclose(method.weighting.rehearsal, torch.tensor([0, 0.2, 0.5]))
 
 
@@ -336,7 +364,7 @@ def test_vanilla_descends_both_losses_by_one_backward():
     weighting.begin_epoch(0, 0, 2)
     theta, rrn = net.theta.detach().clone().requires_grad_(), copy.deepcopy(weighting.rrn.unbind())
     terms = method.terms(net.at(theta, virtual=True), new, replay)
-    w = rrn(terms.losses.detach(), terms.norms)
+    w = rrn(terms.losses.detach(), norms(terms))
     total = (w * terms.losses).sum() / B + method.outer(net.at(theta, virtual=True), outer)
     total.backward()
     torch.optim.Adam(rrn.parameters(), lr=1e-3, weight_decay=1e-4).step()
@@ -347,8 +375,20 @@ def test_vanilla_descends_both_losses_by_one_backward():
 
 
 def test_split_keeps_the_outer_rows_out_of_the_step():
-    assert Split().pools(2) == ("inner", "inner", "outer", "outer")
-    assert Split(order="fresh").pools(1) == ("inner", "inner", "outer")
+    assert pools(Split(), 2) == ("inner", "inner", "outer", "outer")
+    assert pools(Split(order="fresh"), 1) == ("inner", "inner", "outer")
+
+
+def pools(weighting, draws: int) -> tuple[str, ...]:
+    """Which rows each draw of a step is from, for a method with so many of its own."""
+    return tuple(draw.pool for draw in weighting.draws((Draw(),) * draws))
+
+
+@pytest.mark.parametrize("kind", [Relation, Split, EndToEnd])
+def test_the_weightings_draws_are_like_the_methods_own(kind):
+    own = (Draw(size=8), Draw(size=4, views=(None, None)))
+    for number, draw in enumerate(kind().draws(own)):
+        assert draw._replace(pool="all") == own[number % 2]
 
 
 class NoForwardMode(torch.autograd.Function):
@@ -403,7 +443,9 @@ class Doubled(nn.Module):
 def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:
     stream = toy()
     torch.manual_seed(0)
-    learner = Learner(Peculiar(own), ER(Relation(relation_from_task=1, hypergradient=mode)),
+    learner = Learner(
+        Peculiar(own),
+        ER(Relation(relation_from_task=1, hypergradient=mode)),
         classes=4,
         pixels=stream.pixels,
         memory=6,
@@ -432,7 +474,9 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
 
     stream = toy(tasks=2, each=40)
     records = []
-    learner = Learner(CNN(stream.shape, 4), Gentle(weighting=Relation()),
+    learner = Learner(
+        CNN(stream.shape, 4),
+        Gentle(weighting=Relation()),
         classes=4,
         pixels=stream.pixels,
         memory=10,
@@ -459,7 +503,9 @@ def test_in_bfloat16_forward_mode_still_agrees_with_reverse_mode():
 
 def test_a_run_in_bfloat16_can_be_reviewed():
     stream = toy(tasks=2, each=12, channels=3)
-    learner = Learner(ResNet18(stream.shape, 4, width=8), ER(Relation()),
+    learner = Learner(
+        ResNet18(stream.shape, 4, width=8),
+        ER(Relation()),
         classes=4,
         pixels=stream.pixels,
         memory=8,
@@ -493,8 +539,8 @@ def test_balanced_refuses_a_memory_it_cannot_foresee():
 
     with pytest.raises(BadInput, match="GSS fills its memory otherwise"):
         Balanced((1, 1)).check(everlearn.GSS())
-    assert Balanced().pools(2) == ("all", "all", "balanced", "balanced")
-    assert Balanced(order="fresh").pools(1) == ("all", "all", "balanced")
+    assert pools(Balanced(), 2) == ("all", "all", "balanced", "balanced")
+    assert pools(Balanced(order="fresh"), 1) == ("all", "all", "balanced")
 
 
 @pytest.mark.parametrize("kind", METHODS)

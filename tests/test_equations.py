@@ -8,13 +8,16 @@ from conftest import toy
 from torch import nn
 
 from everlearn import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cross_entropy, distance
-from everlearn.core.sgd import SGD
+from everlearn.core.step import SGD
 from everlearn.metrics import accuracy, summary
-from everlearn.networks import CNN, MLP, NETWORKS, ResNet18
-from everlearn.core.plan import plan_epoch, reservoir
+from everlearn.networks import CNN, MLP, ResNet18
+from everlearn.core.memory import Memory
+from everlearn.core.plan import Draw, plan_epoch, reservoir
+from everlearn.registry import find, known
 from everlearn.weightings.adam import Adam
+from everlearn.weightings.diagnostics import labels
 from everlearn.data.streams import Pixels
-from everlearn.core.terms import Terms, weighed
+from everlearn.core.terms import EMPTY, Terms, weighed
 
 B, C = 6, 5
 
@@ -23,7 +26,8 @@ def batch(seed: int, recorded: bool = False) -> Batch:
     random = torch.Generator().manual_seed(seed)
     z = torch.randn(B, C, dtype=torch.float64, generator=random)
     y = torch.randint(C, (B,), generator=random)
-    return Batch(z, y, torch.randn(B, C, dtype=torch.float64, generator=random) if recorded else None, z)
+    stored = {"logits": torch.randn(B, C, dtype=torch.float64, generator=random)} if recorded else {}
+    return Batch(z, y, z, stored=stored)
 
 
 def ce(z, y, classes=range(C)) -> float:
@@ -39,16 +43,34 @@ def test_cross_entropy_is_minus_the_log_of_the_softmax():
 
 def test_distance_is_the_mean_over_classes_of_the_squared_difference():
     b = batch(1, recorded=True)
-    by_hand = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(b.z.tolist(), b.recorded.tolist())]
+    by_hand = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(b.z.tolist(), b.stored["logits"].tolist())]
     assert distance(b).loss.tolist() == pytest.approx(by_hand, abs=1e-12)
 
 
 def test_an_empty_memory_counts_nothing_and_moves_nothing():
     z = torch.randn(B, C, dtype=torch.float64, requires_grad=True)
-    empty = Batch(z, torch.full((B,), -100), torch.zeros(B, C, dtype=torch.float64), z)
+    memory = Memory(2, torch.zeros(1, 1, 2, 2), {"logits": (C,)}, torch.float64)
+    (empty,) = memory.draw(torch.zeros(B, dtype=torch.long), [B])
+    assert not empty.there.any() and empty.y.tolist() == [0] * B, "a label any loss can read"
+    new, empty = batch(0), empty._replace(z=z)
     for term in (cross_entropy(empty), distance(empty)):
-        assert term.loss.tolist() == [0.0] * B
-        assert torch.autograd.grad(term.loss.sum(), z)[0].abs().sum() == 0
+        for losses in (term.masked(), Terms([cross_entropy(new), term]).losses[:, 1]):
+            assert losses.tolist() == [0.0] * B
+            assert torch.autograd.grad(losses.sum(), z, retain_graph=True)[0].abs().sum() == 0
+    outer = DERpp().outer(lambda *batches: [z for _ in batches], (empty, empty))
+    assert float(outer.detach()) == 0 and torch.autograd.grad(outer, z)[0].abs().sum() == 0
+
+
+def test_rows_of_a_memory_that_is_there_in_part_count_by_themselves():
+    memory = Memory(2, torch.zeros(1, 1, 2, 2), {"logits": (C,)}, torch.float64)
+    logits = torch.randn(1, C, dtype=torch.float64)
+    memory.write(torch.tensor([1]), torch.ones(1, 1, 2, 2), torch.tensor([3]), logits=logits)
+    (drawn,) = memory.draw(torch.tensor([0, 1]), [2])
+    drawn = drawn._replace(z=torch.randn(2, C, dtype=torch.float64))
+    assert cross_entropy(drawn).masked().tolist() == [0, pytest.approx(ce(drawn.z[1].tolist(), 3), abs=1e-12)]
+    apart = float((drawn.z[1] - logits[0]).square().mean())
+    assert distance(drawn).masked().tolist() == [0, pytest.approx(apart, abs=1e-12)]
+    assert labels(Terms([cross_entropy(drawn)]))[:, 0].tolist() == [EMPTY, 3], "and are of no class in a record"
 
 
 def test_er_is_cross_entropy_on_both():
@@ -76,7 +98,7 @@ def test_er_ace_tells_new_samples_apart_from_their_batch_and_from_the_unseen_onl
 
 def test_der_and_der_plus_plus_rehearse_what_they_recorded():
     dark, labelled = batch(1, recorded=True), batch(2, recorded=True)
-    kd = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(dark.z.tolist(), dark.recorded.tolist())]
+    kd = [sum((p - q) ** 2 for p, q in zip(z, r)) / C for z, r in zip(dark.z.tolist(), dark.stored["logits"].tolist())]
     labels = [ce(z, y) for z, y in zip(labelled.z.tolist(), labelled.y.tolist())]
     assert [term.loss.tolist() for term in DER().rehearse(dark)] == [pytest.approx(kd, abs=1e-12)]
     assert [t.loss.tolist() for t in DERpp().rehearse(dark, labelled)] == [
@@ -118,7 +140,7 @@ def by_hand(
                 epoch,
                 samples=len(x),
                 batch=size,
-                pools=["all"] * draws,
+                draws=[Draw()] * draws,
                 capacity=memory if draws else 0,
                 presented=presented,
                 slot_rule=reservoir if draws else None,
@@ -166,7 +188,9 @@ def test_training_is_the_method_as_written_down(name, net):
     fresh = lambda: (torch.manual_seed(0), net(stream.shape, stream.classes).double())[1]
     literal = by_hand(name, weights, stream, fresh(), memory=7, epochs=3, size=4, lr=0.05, seed=3)
     network = fresh()
-    learner = Learner(network, kind(Fixed(weights)),
+    learner = Learner(
+        network,
+        kind(Fixed(weights)),
         classes=4,
         pixels=stream.pixels,
         memory=7,
@@ -191,7 +215,9 @@ def test_joint_forward_gives_all_batches_one_pass():
     )
     for forward, expected in (("separate", [4, 4, 4]), ("joint", [12])):
         passes.clear()
-        learner = Learner(network, DERpp(), classes=4, pixels=stream.pixels, memory=5, batch=4, forward=forward)
+        learner = Learner(
+            network, DERpp(), classes=4, pixels=stream.pixels, memory=5, epochs=1, batch=4, forward=forward
+        )
         learner.update(stream.tasks[0])
         assert passes == expected * 3
 
@@ -255,10 +281,10 @@ def test_resnet_18_has_the_published_number_of_parameters():
     assert sum(p.numel() for p in ResNet18((3, 32, 32), 10).parameters()) == 11_173_962
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", known("network"))
 @pytest.mark.parametrize("shape", [(1, 8, 8), (1, 28, 28), (3, 32, 32)])
 def test_a_built_in_network_takes_any_image(name, shape):
-    assert NETWORKS[name](shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+    assert find("network", name)(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
 
 
 def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
@@ -269,7 +295,8 @@ def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
         network = MLP(stream.shape, 4)
         network.rowwise = rowwise
         network.register_forward_hook(lambda module, x, z: passes.append(len(x[0])) if module.training else None)
-        learner = Learner(network, DERpp(), classes=4, pixels=stream.pixels, memory=5, batch=4, lr=0.01, dtype=torch.float64
+        learner = Learner(
+            network, DERpp(), classes=4, pixels=stream.pixels, memory=5, epochs=1, batch=4, lr=0.01, dtype=torch.float64
         )
         learner.update(stream.tasks[0])
         trained.append(learner.net.theta.detach())

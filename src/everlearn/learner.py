@@ -14,17 +14,17 @@ from torch import Tensor, nn
 from everlearn import checks
 from everlearn.core import ranks
 from everlearn.core.capture import Graphs, on_own_stream, train_epoch
-from everlearn.core.sgd import SGD
-from everlearn.core.step import steps_of
-from everlearn.errors import BadInput, EverlearnError
-from everlearn.core.theta import MainNet, small
+from everlearn.core.feeding import steps_of
 from everlearn.core.memory import Memory
-from everlearn.methods.base import Method
-from everlearn.metrics import Accuracies, accuracy
 from everlearn.core.plan import Plan, plan_epoch, sharded
 from everlearn.core.seeding import Randomness
 from everlearn.core.state import joined, part
+from everlearn.core.step import SGD
+from everlearn.core.theta import MainNet, small
 from everlearn.data import Pixels, Stream, Task
+from everlearn.errors import BadInput, EverlearnError
+from everlearn.methods.base import Method
+from everlearn.metrics import Accuracies, accuracy
 from everlearn.registry import ALIASES, find
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting

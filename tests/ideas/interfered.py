@@ -6,6 +6,7 @@ The coming step is the one on the new samples alone; a draw is three times the b
 import torch
 
 from everlearn import ER, Draw, cross_entropy
+from everlearn.core.feeding import rows_of
 from everlearn.core.terms import seen_by
 
 
@@ -22,4 +23,4 @@ class Interfered(ER):
             before, after = (
                 cross_entropy(*seen_by(step.net.at(at, virtual=True), drawn)).masked() for at in (theta, ahead)
             )
-        step.replay = (drawn.rows((after - before).topk(len(step.new.y)).indices),)
+        step.replay = (rows_of(drawn, (after - before).topk(len(step.new.y)).indices),)

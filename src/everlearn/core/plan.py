@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core import ranks
+from everlearn.errors import BadInput
 
 Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as usual, then transformed if it says how
 ONE_VIEW: Views = (None,)
@@ -36,6 +37,15 @@ class Draw(NamedTuple):
     def rows(self, batch: int) -> int:
         """Samples drawn beside a batch of new ones, here or on this rank."""
         return batch if self.size is None else self.size // ranks.world_size()
+
+
+def paired(values: Tensor, rows: int) -> Tensor:
+    """Values of a batch of another size as one value per row, with the same mean: averaged or repeated."""
+    if len(values) == rows:
+        return values
+    if len(values) % rows and rows % len(values):
+        raise BadInput(f"a term of {len(values)} rows and new batches of {rows}; one must be a multiple of the other")
+    return values.view(-1, rows).mean(dim=0) if len(values) > rows else values.repeat(rows // len(values))
 
 
 class Row(NamedTuple):

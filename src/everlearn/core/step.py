@@ -1,8 +1,7 @@
-"""One step of training, the same for every method."""
+"""One step of training, the same for every method: a direction d, and θ moves to θ − η d."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -10,14 +9,33 @@ import torch
 from torch import Tensor
 
 from everlearn.core.memory import Memory
-from everlearn.core.plan import Row
-from everlearn.core.sgd import SGD
+from everlearn.core.state import Stateful
 from everlearn.core.tape import Tape
 from everlearn.core.terms import Batch
 from everlearn.core.theta import MainNet
 
 if TYPE_CHECKING:
     from everlearn.methods.base import Method
+
+
+class SGD(Stateful):
+    """d = g + λθ and, with momentum μ, d ← d + μ d_before."""
+
+    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
+        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.velocity: Tensor | None = None
+
+    def direction(self, theta: Tensor, gradient: Tensor, virtual: bool = False) -> Tensor:
+        """A virtual step leaves the velocity as it is."""
+        if self.weight_decay:
+            gradient = gradient + self.weight_decay * theta.detach()
+        if self.momentum:
+            if self.velocity is None:
+                self.velocity = torch.zeros_like(gradient)
+            gradient = gradient + self.momentum * self.velocity
+            if not virtual:
+                self.velocity.copy_(gradient)  # in place: a captured step holds this address
+        return gradient
 
 
 @dataclass
@@ -53,33 +71,3 @@ def train_step(method: Method, step: Step) -> None:
     method.after_step(step, gradient, way)
     method.remember(step, terms)
     step.tape.keep(losses=terms.losses)
-
-
-def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs, data: tuple[Tensor, Tensor]) -> Callable:
-    """A task's training step as a function of a row of the plan: gather, augment, train.
-
-    `inputs` makes the network's input of stored samples.
-    """
-    images, labels = data
-    own, extra, references = method.all_draws()
-    draws, ends = [*own, *extra, *references], (len(own), len(own) + len(extra))
-
-    def body(number: int, row: Row, tape: Tape) -> None:
-        x, y = images[row.order], labels[row.order]
-        sizes = [draw.rows(len(x)) for draw in draws]
-        drawn = [] if row.draws is None else memory.draw(row.draws, sizes)
-        views = [method.views, *(draw.views for draw in draws)]
-        new, *old = viewed([Batch(x, y), *drawn], views, inputs, row.views)
-        parts = tuple(old[: ends[0]]), tuple(old[slice(*ends)]), tuple(old[ends[1] :])
-        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, *parts, tape))
-
-    return body
-
-
-def viewed(batches: Sequence[Batch], views: Sequence[Sequence], inputs, crops: Tensor | None) -> Iterator[Batch]:
-    """Each batch in each of its views: all of them are augmented at once, then transformed where a view says how."""
-    rows = [batch.x for batch, ways in zip(batches, views) for _ in ways]
-    parts = iter(inputs(torch.cat(rows), crops).split([len(x) for x in rows]))
-    for batch, ways in zip(batches, views):
-        first, *others = [batch._replace(x=next(parts) if way is None else way(next(parts))) for way in ways]
-        yield first._replace(others=tuple(others))

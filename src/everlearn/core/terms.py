@@ -5,16 +5,15 @@ Shapes: B rows per batch, C classes, k terms, P parameters. Row i of all batches
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from everlearn.errors import BadInput
+from everlearn.core.plan import paired
 
 EMPTY = -100  # the label of a row of the memory that is not written yet
 
@@ -31,25 +30,14 @@ class Batch(NamedTuple):
     there: Tensor | None = None  # [B] False where the memory's row is still empty; None: all are there
     others: tuple[Batch, ...] = ()  # the same samples in further views
 
-    def rows(self, of: Tensor) -> Batch:
-        """Some of its rows."""
-
-        def pick(tensor: Any) -> Any:
-            return None if tensor is None else tensor[of]
-
-        stored = {name: tensor[of] for name, tensor in self.stored.items()}
-        others = tuple(other.rows(of) for other in self.others)
-        return Batch(self.x[of], self.y[of], pick(self.z), pick(self.features), stored, pick(self.there), others)
-
 
 def seen_by(net, *batches: Batch) -> list[Batch]:
     """The batches with the network's answers, in one call: it decides how they share a pass."""
     views = [(batch, *batch.others) for batch in batches]
     flat = [view for group in views for view in group]
     logits = net(*(view.x for view in flat))
-    answered = iter(
-        view._replace(z=z, features=f) for view, z, f in zip(flat, logits, getattr(net, "read", repeat(None)))
-    )
+    read = getattr(net, "read", repeat(None))
+    answered = (view._replace(z=z, features=f) for view, z, f in zip(flat, logits, read))
     return [next(answered)._replace(others=tuple(next(answered) for _ in others)) for _, *others in views]
 
 
@@ -78,27 +66,6 @@ class Terms:
     def new(self) -> Batch:
         """The new samples: every method's first term is about them."""
         return self.batches[0]
-
-    @functools.cached_property
-    def norms(self) -> Tensor:
-        """‖z‖₂ of each row of each term, [B, k], as plain numbers: no gradient runs through them."""
-        norms = (torch.linalg.vector_norm(batch.z.detach(), dim=1) for batch in self.batches)
-        return torch.stack([paired(norm, self.size) for norm in norms], dim=1)
-
-    @functools.cached_property
-    def labels(self) -> Tensor:
-        """[B, k]; EMPTY on rows of an empty memory."""
-        known = lambda batch: batch.y if batch.there is None else torch.where(batch.there, batch.y, EMPTY)
-        return torch.stack([known(batch).repeat(self.size)[: self.size] for batch in self.batches], dim=1)
-
-
-def paired(values: Tensor, rows: int) -> Tensor:
-    """Values of a batch of another size as one value per row, with the same mean: averaged or repeated."""
-    if len(values) == rows:
-        return values
-    if len(values) % rows and rows % len(values):
-        raise BadInput(f"a term of {len(values)} rows and new batches of {rows}; one must be a multiple of the other")
-    return values.view(-1, rows).mean(dim=0) if len(values) > rows else values.repeat(rows // len(values))
 
 
 def cross_entropy(batch: Batch, classes: Tensor | None = None) -> Term:

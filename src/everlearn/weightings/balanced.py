@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from everlearn.core.plan import Draw, reservoir
 from everlearn.errors import BadInput
 from everlearn.weightings.relation import Relation
+
+if TYPE_CHECKING:
+    from everlearn.methods.base import Method
 
 
 class Balanced(Relation):
     """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
 
-    def check(self, method) -> None:
+    def check(self, method: Method) -> None:
         super().check(method)
         if method.slot_rule is not reservoir:
             raise BadInput(

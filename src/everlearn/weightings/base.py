@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,19 +14,26 @@ from everlearn.core.state import Stateful
 from everlearn.core.terms import Terms, weighed
 from everlearn.errors import BadInput, number
 
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.core.theta import MainNet
+    from everlearn.learner import Learner
+    from everlearn.methods.base import Method
+    from everlearn.training import Training
+
 
 class Weighting(Stateful):
     """The same weights for all rows of a term, all 1: subclasses say more."""
 
-    def usual(self, method) -> Sequence[float]:
+    def usual(self, method: Method) -> Sequence[float]:
         """The weights it starts from unless told otherwise: the method's own."""
         return method.weights
 
-    def schedule(self, training) -> dict[str, Any]:
+    def schedule(self, training: Training) -> dict[str, Any]:
         """Options left open that follow from the training, so that a record says them."""
         return {}
 
-    def notes(self, training, tasks: int | None, name: str) -> list[str]:
+    def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         """Settings under which it is not itself, in words."""
         return []
 
@@ -34,10 +41,10 @@ class Weighting(Stateful):
         """The memory batches of a step: the method's `own` ones first, perhaps from other rows, then the weighting's."""
         return own
 
-    def check(self, method) -> None:
+    def check(self, method: Method) -> None:
         """Refuse a method it cannot weigh."""
 
-    def begin(self, method, net, seed: int) -> None:
+    def begin(self, method: Method, net: MainNet, seed: int) -> None:
         """Before the first task; `net` is the Main Net."""
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
@@ -46,23 +53,23 @@ class Weighting(Stateful):
     def variant(self, number: int) -> object:
         """The kind of step `number`, of those in its epoch. On a GPU each kind is recorded: what it changes is tensors, in place."""
 
-    def loss(self, method, step, terms: Terms) -> Tensor:
+    def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         """What the real step descends."""
         return terms.losses.sum(dim=1).mean()
 
-    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
+    def after(self, method: Method, step: Step, terms: Terms, direction: Tensor) -> None:
         """Called once the step's direction is known and before θ moves to θ − η · direction."""
 
     def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
         """What to write down of an epoch, from what was kept on its tape."""
         return {}
 
-    def review(self, learner, old: Sequence, new) -> dict:
+    def review(self, learner: Learner, old: Sequence, new) -> dict:
         """What to write down at the end of a task, given the tasks before it."""
         return {}
 
 
-def weights_of(weighting, method) -> tuple[float, ...]:
+def weights_of(weighting, method: Method) -> tuple[float, ...]:
     """The weights a weighting was given, or its usual ones of the method: one for each of the method's terms."""
     given = weighting.weights
     weights = tuple(given if hasattr(given, "__iter__") else [given]) or tuple(weighting.usual(method))
@@ -75,7 +82,7 @@ def weights_of(weighting, method) -> tuple[float, ...]:
     return tuple(map(float, weights))
 
 
-def row_of(weighting, method, like: Tensor) -> Tensor:
+def row_of(weighting, method: Method, like: Tensor) -> Tensor:
     """The same as a tensor [k]."""
     return torch.tensor(weights_of(weighting, method), dtype=torch.float64).to(like)
 
@@ -98,20 +105,20 @@ class Phased(Weighting):
             number("warmup", self.warmup, whole=True)
         number("relation_from_task", self.relation_from_task, whole=True, positive=True)
 
-    def usual(self, method) -> Sequence[float]:
+    def usual(self, method: Method) -> Sequence[float]:
         return method.weights if method.preset is None else method.preset
 
-    def schedule(self, training) -> dict[str, Any]:
+    def schedule(self, training: Training) -> dict[str, Any]:
         return {"warmup": training.epochs // 2}
 
-    def check(self, method) -> None:
+    def check(self, method: Method) -> None:
         weights_of(self, method)
         if not method.own_draws():
             raise BadInput(
                 f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} rehearses none"
             )
 
-    def begin(self, method, net, seed: int) -> None:
+    def begin(self, method: Method, net: MainNet, seed: int) -> None:
         self.preset = row_of(self, method, net.theta)
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
@@ -123,10 +130,10 @@ class Phased(Weighting):
         """The weights of the second phase, for weightings that need nothing else."""
         return self.preset
 
-    def loss(self, method, step, terms: Terms) -> Tensor:
+    def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         return weighed(terms.losses, self.past_warmup(terms) if self.phase == "relation" else self.preset)
 
-    def notes(self, training, tasks: int | None, name: str) -> list[str]:
+    def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         if tasks is not None and self.relation_from_task > tasks:
             return [f"the relation begins at a task that does not come: {name} will use the preset weights throughout"]
         if self.warmup is not None and self.warmup >= training.epochs:

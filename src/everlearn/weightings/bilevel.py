@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from everlearn.core import ranks
-from everlearn.errors import BadInput
 from everlearn.core.terms import weighed
+from everlearn.errors import BadInput
 
 Losses = Callable[[Tensor], Tensor]  # θ -> per-sample losses [B, k]
 Outer = Callable[[Tensor], Tensor]  # θ -> outer loss []

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from everlearn.core.terms import Terms
 from everlearn.weightings.base import Phased
+
+if TYPE_CHECKING:
+    from everlearn.training import Training
 
 
 class Consolidate(Phased):
@@ -19,7 +24,7 @@ class Consolidate(Phased):
 
     derived = ("preset", "rehearsal")
 
-    def notes(self, training, tasks: int | None, name: str) -> list[str]:
+    def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         known = super().notes(training, tasks, name)
         if self.warmup == 0 and not known:
             return [f"there is no warm-up: {name} will learn new samples from the memory only; 2 epochs have one"]

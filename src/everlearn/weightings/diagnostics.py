@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.core.step import viewed
-from everlearn.core.terms import Batch, Terms, seen_by
+from everlearn.core.feeding import rows_of, viewed
+from everlearn.core.terms import EMPTY, Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
+
+if TYPE_CHECKING:
+    from everlearn.learner import Learner
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLES = 512  # validation pairs to average weights over
 EACH = 16  # samples a class in the table of similarities
+
+
+def labels(terms: Terms) -> Tensor:
+    """The label of each row of each term, [B, k]; EMPTY on rows of an empty memory."""
+    known = lambda batch: batch.y if batch.there is None else torch.where(batch.there, batch.y, EMPTY)
+    return torch.stack([known(batch).repeat(terms.size)[: terms.size] for batch in terms.batches], dim=1)
 
 
 def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict:
@@ -47,7 +57,7 @@ def _spread(values: np.ndarray) -> dict:
     return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in quantiles]}
 
 
-def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -> dict:
+def task(weigh: Callable[[Terms], Tensor] | None, learner: Learner, old: Sequence, new) -> dict:
     """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), if there is
     something that weighs, and the mean gradient similarity of every class met with each new class (Proposition 1). The
     network is in evaluation mode."""
@@ -64,7 +74,7 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner, old: Sequence, new) -
 
 
 @torch.no_grad()
-def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -> dict | None:
+def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequence, new) -> dict | None:
     """Pairs of a new and an old validation sample. A term that needs recorded logits has them only of the memory, so a
     method with such a term is given the memory's samples of old classes; None where it holds none."""
     method, memory = learner.method, learner.memory
@@ -80,7 +90,7 @@ def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -
         pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), {}
     if not len(pool[0]):
         return None
-    sample = lambda x, y, stored: Batch(x, y, stored=stored).rows(rows(len(x)))
+    sample = lambda x, y, stored: rows_of(Batch(x, y, stored=stored), rows(len(x)))
     replay = [sample(*pool) for _ in method.own_draws()]
     new, *replay = _viewed(learner, [sample(x_new, y_new, {}), *replay])
     terms = method.terms(learner.net.at(learner.net.theta), new, tuple(replay))
@@ -90,13 +100,13 @@ def _validation(weigh: Callable[[Terms], Tensor], learner, old: Sequence, new) -
     }
 
 
-def _viewed(learner, batches: Sequence[Batch]) -> Iterator[Batch]:
+def _viewed(learner: Learner, batches: Sequence[Batch]) -> Iterator[Batch]:
     """New samples and a batch per draw, in the method's views, not augmented."""
     views = [learner.method.views, *(draw.views for draw in learner.method.own_draws())]
     return viewed(batches, views, learner.pixels, None)
 
 
-def _similarity(learner, new) -> dict:
+def _similarity(learner: Learner, new) -> dict:
     """⟨mean gradient of a class's memory loss, mean gradient of a new class's loss⟩; below 0, learning one harms the other."""
     method, memory, theta = learner.method, learner.memory, learner.net.theta
     net = lambda t: learner.net.at(t, virtual=True)

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import Tensor
 
 from everlearn.core.plan import Draw
 from everlearn.core.terms import Terms, weighed
+from everlearn.weightings.diagnostics import labels
+from everlearn.weightings.net import norms
 from everlearn.weightings.relation import Relational
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.methods.base import Method
 
 
 class EndToEnd(Relational):
@@ -20,12 +28,12 @@ class EndToEnd(Relational):
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
         return own * 2
 
-    def loss(self, method, step, terms: Terms) -> Tensor:
+    def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         if self.phase == "preset":
             return weighed(terms.losses, self.preset)
         weights, in_use = self.weigh(terms), self.phase == "relation"
         self.improve(weights, terms.losses.detach() / len(weights))
         names = ("weights", "weight_labels") if in_use else ("proposed", "labels")
-        step.tape.keep(**dict(zip(names, (weights, terms.labels))), norms=terms.norms)
+        step.tape.keep(**dict(zip(names, (weights, labels(terms)))), norms=norms(terms))
         outer = method.outer(step.net.at(step.net.theta), step.extra)
         return weighed(terms.losses, weights.detach() if in_use else self.preset) + outer

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from everlearn.core.terms import Terms, weighed
 from everlearn.weightings.base import Weighting, row_of, weights_of
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.core.theta import MainNet
+    from everlearn.methods.base import Method
 
 
 class Fixed(Weighting):
@@ -18,11 +24,11 @@ class Fixed(Weighting):
     def __init__(self, weights: Sequence[float] = ()):
         self.weights = weights
 
-    def check(self, method) -> None:
+    def check(self, method: Method) -> None:
         weights_of(self, method)
 
-    def begin(self, method, net, seed: int) -> None:
+    def begin(self, method: Method, net: MainNet, seed: int) -> None:
         self.row = row_of(self, method, net.theta)
 
-    def loss(self, method, step, terms: Terms) -> Tensor:
+    def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         return weighed(terms.losses, self.row)

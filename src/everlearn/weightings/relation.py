@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,13 @@ from everlearn.weightings import diagnostics
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.base import Phased
 from everlearn.weightings.bilevel import HYPERGRADIENTS, check
-from everlearn.weightings.net import RelationReplayNet
+from everlearn.weightings.net import RelationReplayNet, norms
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.learner import Learner
+    from everlearn.methods.base import Method
+    from everlearn.training import Training
 
 ORDERS = ("printed", "fresh")
 
@@ -39,7 +45,7 @@ class Relational(Phased):
         number("rrn_lr", self.rrn_lr, positive=True)
         number("rrn_weight_decay", self.rrn_weight_decay)
 
-    def begin(self, method, net, seed: int) -> None:
+    def begin(self, method: Method, net: MainNet, seed: int) -> None:
         super().begin(method, net, seed)
         with seeded(seed):
             self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
@@ -49,7 +55,7 @@ class Relational(Phased):
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
         self.rrn.at(self.phi)
-        return self.rrn.module(terms.losses.detach(), terms.norms)
+        return self.rrn.module(terms.losses.detach(), norms(terms))
 
     def used(self, weights: Tensor) -> Tensor:
         """What the Main Net is given of w(φ), [B, k]."""
@@ -64,7 +70,7 @@ class Relational(Phased):
     def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
         return {"phase": self.phase, **diagnostics.epoch(names, tape)}
 
-    def review(self, learner, old, new) -> dict:
+    def review(self, learner: Learner, old, new) -> dict:
         asleep = learner.tasks < self.relation_from_task  # tasks learned, this one included
         weigh = None if asleep else lambda terms: self.used(self.weigh(terms))
         return diagnostics.task(weigh, learner, old, new)
@@ -101,7 +107,7 @@ class Relation(Relational):
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
 
-    def begin(self, method, net, seed: int) -> None:
+    def begin(self, method: Method, net: MainNet, seed: int) -> None:
         super().begin(method, net, seed)
         self.tried = False
         if ranks.distributed() and self.hypergradient != "forward":
@@ -109,7 +115,7 @@ class Relation(Relational):
                 f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
             )
 
-    def schedule(self, training) -> dict[str, Any]:
+    def schedule(self, training: Training) -> dict[str, Any]:
         return super().schedule(training) | {"interval": max(1, training.epochs // 10)}
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
@@ -126,7 +132,7 @@ class Relation(Relational):
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
         return own * (2 if self.order == "printed" else 3)
 
-    def loss(self, method, step, terms: Terms) -> Tensor:
+    def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
         due, in_use = self.due(step.number), self.phase == "relation"
         if due and self.order == "fresh":
@@ -140,10 +146,10 @@ class Relation(Relational):
             as_learned = in_use and type(self).used is Relational.used  # then the real step is the virtual one
             self.in_hand = weights, None if as_learned else self._aside(method, step, terms, weights)
         if in_use:
-            step.tape.keep(weights=used, weight_labels=terms.labels)
+            step.tape.keep(weights=used, weight_labels=diagnostics.labels(terms))
         return weighed(terms.losses, used)
 
-    def after(self, method, step, terms: Terms, direction: Tensor) -> None:
+    def after(self, method: Method, step: Step, terms: Terms, direction: Tensor) -> None:
         if not self.tried:
             self._try(method, step)
         if self.in_hand:
@@ -151,11 +157,11 @@ class Relation(Relational):
             stepped = torch.sub(step.net.theta.detach(), direction if aside is None else aside, alpha=step.sgd.lr)
             self._learn(method, step, terms, weights, step.replay, step.extra, stepped)
 
-    def outer(self, method, net, replay: tuple[Batch, ...]) -> Tensor:
+    def outer(self, method: Method, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         """What the weights are to be good for."""
         return method.outer(net, replay)
 
-    def _try(self, method, step) -> None:
+    def _try(self, method: Method, step: Step) -> None:
         """A network without the hypergradient is refused in the first step, and not when the first task is learned."""
         net, x = step.net, step.new.x
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, step.replay).losses
@@ -165,7 +171,7 @@ class Relation(Relational):
             check(self.hypergradient, losses, net.theta, weights, outer, step.sgd.lr)
         self.tried = True
 
-    def _learn_first(self, method, step) -> None:
+    def _learn_first(self, method: Method, step: Step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""
         count = len(method.own_draws())
         inner, outer = step.extra[:count], step.extra[count:]
@@ -175,16 +181,16 @@ class Relation(Relational):
         stepped = torch.sub(theta.detach(), self._aside(method, step, terms, weights), alpha=step.sgd.lr)
         self._learn(method, step, terms, weights, inner, outer, stepped)
 
-    def _aside(self, method, step, terms: Terms, weights: Tensor) -> Tensor:
+    def _aside(self, method: Method, step: Step, terms: Terms, weights: Tensor) -> Tensor:
         """The direction a step with w(φ) would take, while the real step takes another."""
         gradient = step.net.gradient(weighed(terms.losses, weights.detach()), retain_graph=True)
         return step.sgd.direction(step.net.theta, method.direction(gradient, step), virtual=True)
 
-    def _learn(self, method, step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:
+    def _learn(self, method: Method, step: Step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:
         """One RRN update from the step θ → `stepped` taken with `weights`."""
         net = step.net
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
         buffer = lambda theta: self.outer(method, net.at(theta, virtual=True), outer)
         G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
         self.improve(weights, G * (-step.sgd.lr / len(G)))
-        step.tape.keep(proposed=weights, G=G, labels=terms.labels, norms=terms.norms)
+        step.tape.keep(proposed=weights, G=G, labels=diagnostics.labels(terms), norms=norms(terms))

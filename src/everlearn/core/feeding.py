@@ -1,0 +1,60 @@
+"""How a step gets its batches: gathered from the data and the memory, augmented, in each of their views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from everlearn.core.memory import Memory
+from everlearn.core.plan import Row
+from everlearn.core.step import SGD, Step, train_step
+from everlearn.core.tape import Tape
+from everlearn.core.terms import Batch
+from everlearn.core.theta import MainNet
+
+if TYPE_CHECKING:
+    from everlearn.methods.base import Method
+
+
+def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs, data: tuple[Tensor, Tensor]) -> Callable:
+    """A task's training step as a function of a row of the plan: gather, augment, train.
+
+    `inputs` makes the network's input of stored samples.
+    """
+    images, labels = data
+    own, extra, references = method.all_draws()
+    draws, ends = [*own, *extra, *references], (len(own), len(own) + len(extra))
+
+    def body(number: int, row: Row, tape: Tape) -> None:
+        x, y = images[row.order], labels[row.order]
+        sizes = [draw.rows(len(x)) for draw in draws]
+        drawn = [] if row.draws is None else memory.draw(row.draws, sizes)
+        views = [method.views, *(draw.views for draw in draws)]
+        new, *old = viewed([Batch(x, y), *drawn], views, inputs, row.views)
+        parts = tuple(old[: ends[0]]), tuple(old[slice(*ends)]), tuple(old[ends[1] :])
+        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, *parts, tape))
+
+    return body
+
+
+def viewed(batches: Sequence[Batch], views: Sequence[Sequence], inputs, crops: Tensor | None) -> Iterator[Batch]:
+    """Each batch in each of its views: all of them are augmented at once, then transformed where a view says how."""
+    rows = [batch.x for batch, ways in zip(batches, views) for _ in ways]
+    parts = iter(inputs(torch.cat(rows), crops).split([len(x) for x in rows]))
+    for batch, ways in zip(batches, views):
+        first, *others = [batch._replace(x=next(parts) if way is None else way(next(parts))) for way in ways]
+        yield first._replace(others=tuple(others))
+
+
+def rows_of(batch: Batch, rows: Tensor) -> Batch:
+    """Some rows of a batch."""
+
+    def pick(tensor: Any) -> Any:
+        return None if tensor is None else tensor[rows]
+
+    stored = {name: tensor[rows] for name, tensor in batch.stored.items()}
+    others = tuple(rows_of(other, rows) for other in batch.others)
+    return Batch(batch.x[rows], batch.y[rows], pick(batch.z), pick(batch.features), stored, pick(batch.there), others)
