@@ -4,6 +4,7 @@ import difflib
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
+from typing import Any
 
 
 class EverlearnError(Exception):
@@ -23,15 +24,16 @@ class BadInput(EverlearnError, ValueError):
     exit_code = 2
 
 
-def number(name: str, value: object, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
+def number(name: str, value: Any, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:
     """Refuse what is not a number from 0 up (`positive`: above it), small enough for arithmetic in float32 or int64."""
-    if not isinstance(value, Integral if whole else Real):
+    kind: Any = Integral if whole else Real  # of which type checkers know no order
+    if not isinstance(value, kind):
         raise BadInput(f"{name} {value!r} must be a {'whole ' if whole else ''}number")
-    if not (0 < value if positive else 0 <= value):
+    if not (value > 0 if positive else value >= 0):
         raise BadInput(f"{name} {value} must be a number {'greater than 0' if positive else 'from 0 up'}")
-    limit, told = (2**63, "2⁶³") if whole else (1e38, "1e38")
+    limit, shown = (2**63, "2⁶³") if whole else (1e38, "1e38")
     if not value < min(below, limit):
-        raise BadInput(f"{name} {value} must be a number below {below if below < limit else told}")
+        raise BadInput(f"{name} {value} must be a number below {below if below < limit else shown}")
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:

@@ -7,6 +7,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +39,11 @@ class Learner:
     `method` and `weighting` are names, as on the command line, or objects; `training` is a Training, or give its fields
     one by one: `epochs=5, lr=0.1`.
     `network` is any nn.Module from images to `classes` logits, as many as there will ever be; it is trained in place:
-    `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do layers in
-    evaluation mode if they are frozen or the network itself is not. `pixels` says how stored images become its input
-    (`stream.pixels`). On a GPU steps are recorded and replayed (`capture`), and BatchNorm's kernels are compiled, all
-    batches sharing a pass (`compile`). In a process group of torch.distributed the learners of all ranks are one, which
-    takes the whole `batch` a step, and are taught alike.
+    `network.eval()(learner.pixels(images))` is what `logits(images)` is. What is frozen in it stays so, and so do
+    layers in evaluation mode if they are frozen or the network itself is not. `pixels` says how stored images become
+    its input (`stream.pixels`). On a GPU steps are recorded and replayed (`capture`), and BatchNorm's kernels are
+    compiled, all batches sharing a pass (`compile`). In a process group of torch.distributed the learners of all ranks
+    are one, which takes the whole `batch` per step, and are taught alike.
     """
 
     def __init__(
@@ -60,8 +61,8 @@ class Learner:
         seed: int = 0,
         device: str = "cpu",
         dtype: torch.dtype = torch.float32,
-        **settings,
-    ):
+        **settings: Any,
+    ) -> None:
         method = named(method, weighting)
         checks.parts(method, network, pixels)
         training = checks.training(training, settings)
@@ -91,19 +92,25 @@ class Learner:
         method.weighting.begin(method, self.net, self.seed)
         self.begun = {name: tensor.shape for name, tensor in method.weighting.state().items() if tensor.numel()}
 
-    def update(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> None:
-        """Learn one more task. `report` gets a record of every epoch. A task of fewer images than `batch` is filled up with
-        copies, which the memory takes for images: where tasks are that small, so should the batch be."""
+    def update(self, task: Task, report: Callable[[dict[str, Any]], None] = lambda record: None) -> None:
+        """Learn one more task. `report` gets a record of every epoch.
+
+        A task of fewer images than `batch` is filled up with copies, which the memory takes for images: where tasks are
+        that small, so should the batch be.
+        """
         with on_own_stream(), self._threads(), torch.enable_grad():
             for _ in self._updating(task, report, Randomness.alone):
                 pass
 
-    def updating(self, task: Task, report: Callable[[dict], None] = lambda record: None) -> Iterator[None]:
-        """The same, a step at a time, so that several learners can share a GPU. What a network draws itself (dropout) is
-        what it would draw undisturbed, and between two steps torch's generators are the caller's."""
+    def updating(self, task: Task, report: Callable[[dict[str, Any]], None] = lambda record: None) -> Iterator[None]:
+        """The same, one step at a time, so that several learners can share a GPU.
+
+        What a network draws itself (dropout) is what it would draw undisturbed, and between two steps torch's
+        generators are the caller's.
+        """
         return self._updating(task, report, Randomness.by_turns)
 
-    def _updating(self, task: Task, report: Callable[[dict], None], drawing: Callable) -> Iterator[None]:
+    def _updating(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Iterator[None]:
         if self._broken_off:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
@@ -121,7 +128,7 @@ class Learner:
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 
-    def _learn(self, task: Task, report: Callable[[dict], None], drawing: Callable) -> Iterator[None]:
+    def _learn(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Iterator[None]:
         method, weighting, names = self.method, self.method.weighting, self.method.names
         if self.memory is None:
             like = task.train[0][:0].to(self.device)
@@ -174,7 +181,7 @@ class Learner:
 
     def _plan(self, epoch: int, labels: Tensor) -> Plan:
         balanced = any(draw.pool == "balanced" for draw in self.draws)
-        known = tuple(of.cpu().numpy() for of in (self.memory.y, labels)) if balanced else None
+        known = (self.memory.y.cpu().numpy(), labels.cpu().numpy()) if balanced else None
         plan = plan_epoch(
             self.seed,
             self.tasks,
@@ -214,7 +221,7 @@ class Learner:
         return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Be where a learner made with the same settings was. The next `update` takes the task it was in the middle of."""
+        """Be where a learner made with the same settings was. The next `update` takes the task it had begun."""
         checks.state(self, state)
         state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
         self.net.unbind().load_state_dict(part(state, "network"))
@@ -250,7 +257,8 @@ class Learner:
         answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
         if answer.shape != (len(x), self.classes):
             raise BadInput(
-                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; it should be {self.classes} logits, one a class"
+                f"the network answers an image with a tensor of shape {tuple(answer.shape[1:])}; "
+                f"it should be {self.classes} logits, one a class"
             )
         return answer
 
@@ -283,12 +291,14 @@ class Learner:
 def named(method: str | Method, weighting: str | Weighting | None) -> Method:
     """The method, with its weighting; either may be given by name."""
     if isinstance(method, str):
-        method, usual = ALIASES.get(method, (method, None))
+        name, usual = ALIASES.get(method, (method, None))
         weighting = usual if weighting is None else weighting
-        method = find("method", method)()
-    if weighting is not None and hasattr(method, "weighting"):
-        method.weighting = find("weighting", weighting)() if isinstance(weighting, str) else weighting
-    return method
+        made: Method = find("method", name)()
+    else:
+        made = method
+    if weighting is not None and hasattr(made, "weighting"):
+        made.weighting = find("weighting", weighting)() if isinstance(weighting, str) else weighting
+    return made
 
 
 def marked(task: Task) -> Tensor:

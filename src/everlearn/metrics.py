@@ -16,7 +16,7 @@ METRICS = ("acc", "bwt", "forgetting", "fwt")
 
 
 class Accuracies(NamedTuple):
-    """Of each task, in percent: told apart from all classes (Class-IL), or from its own task's only (Task-IL)."""
+    """Of each task, in percent: classified among all classes (Class-IL), or among its own task's only (Task-IL)."""
 
     class_il: list[float]
     task_il: list[float]
@@ -26,7 +26,8 @@ def accuracy(logits: Tensor, labels: Tensor, classes: Sequence[int]) -> tuple[Te
     """Class-IL and Task-IL accuracy of one task, the same logits for both: argmax over all, over `classes`."""
     own = torch.tensor(classes, device=logits.device)
     within = own[logits[:, own].argmax(dim=1)]
-    return tuple(100 * (guess == labels).double().mean() for guess in (logits.argmax(dim=1), within))
+    class_il, task_il = (100 * (guess == labels).double().mean() for guess in (logits.argmax(dim=1), within))
+    return class_il, task_il
 
 
 def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
@@ -57,22 +58,24 @@ def across(results: Sequence[dict]) -> dict:
 
 
 def gain(runs: Sequence[dict], base: Sequence[dict], seed: Callable[[dict], int]) -> dict | None:
-    """Class-IL ACC over other runs' on the same seeds: the mean, half of its 95 % confidence interval (Student's t; None of
-    one seed), and how many seeds are ahead; None if they share no seed."""
+    """The gain in Class-IL ACC over other runs on the same seeds; None if they share no seed.
+
+    It is the mean, half of its 95 % confidence interval (Student's t; None of one seed), and how many seeds are ahead.
+    """
     from scipy.stats import t  # a part of scikit-learn's own requirements
 
     theirs = {seed(run): run["class_il"]["acc"] for run in base}
-    apart = [run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs]
-    if not apart:
+    gains = [run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs]
+    if not gains:
         return None
-    half = float(t.ppf(0.975, len(apart) - 1)) * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else None
-    return {"mean": fmean(apart), "half_width": half, "ahead": sum(a > 0 for a in apart), "seeds": len(apart)}
+    half = float(t.ppf(0.975, len(gains) - 1)) * stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+    return {"mean": fmean(gains), "half_width": half, "ahead": sum(g > 0 for g in gains), "seeds": len(gains)}
 
 
 def alike(one: dict, other: dict) -> bool:
     """Do the figures made of the accuracies agree?"""
     of = lambda run: [math.nan if (value := run[s][m]) is None else value for s in Accuracies._fields for m in METRICS]
-    return all(math.isclose(a, b) or a != a and b != b for a, b in zip(of(one), of(other)))
+    return all(math.isclose(a, b) or (a != a and b != b) for a, b in zip(of(one), of(other)))
 
 
 def agreeing(one: dict, other: dict) -> tuple[int, int]:

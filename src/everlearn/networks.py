@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from everlearn.errors import BadInput
-from everlearn.registry import find
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import seeded
+from everlearn.errors import BadInput
+from everlearn.registry import find
 
 
 class MLP(nn.Module):
@@ -31,7 +31,7 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Two 3×3 convolutions (32 and 64 channels), each with BatchNorm and 2×2 pooling, then an average over quarters of the image."""
+    """Two 3×3 convolutions (32 and 64 channels), each with BatchNorm and 2×2 pooling, then an average per quarter."""
 
     rowwise = True
 
@@ -91,12 +91,12 @@ class ResNet18(nn.Module):
 
 
 def precision(network: Callable, device: str) -> str:
-    """The precision a network is trained in unless told otherwise: on a GPU the one it says is enough for it."""
+    """The precision a network is trained in by default: on a GPU the one it says is enough for it."""
     return getattr(network, "gpu_precision", "float32") if device == "cuda" else "float32"
 
 
 def build(network: str | Callable, shape: tuple[int, ...], classes: int, seed: int, **options) -> nn.Module:
-    """A fresh network, drawn on the CPU from the seed alone; `network` is a name, or makes one of a shape and a number of classes."""
+    """A fresh network, drawn on the CPU from the seed alone; `network` is a name, or takes a shape and the classes."""
     make = find("network", network) if isinstance(network, str) else network
     with seeded(seed):
         built = make(shape, classes, **options)

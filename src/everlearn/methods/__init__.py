@@ -18,8 +18,20 @@ from everlearn.methods.oewc import OEWC
 from everlearn.methods.si import SI
 
 __all__ = [
-    *("AGEM", "DER", "ER", "ERACE", "GEM", "GSS", "OEWC", "SI"),
-    *("DERpp", "FineTune", "ICaRL", "Joint", "LwF", "Method"),
+    "AGEM",
+    "DER",
+    "ER",
+    "ERACE",
+    "GEM",
+    "GSS",
+    "OEWC",
+    "SI",
+    "DERpp",
+    "FineTune",
+    "ICaRL",
+    "Joint",
+    "LwF",
+    "Method",
 ]
 # The help of a method without words of its own is its file's, the equation, and not its parent's.
 for _method in (AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF):

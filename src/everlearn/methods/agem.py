@@ -8,21 +8,28 @@ which shrinks as tasks are added, where the paper fixes it from the number of ta
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from everlearn.methods.episodic import Episodic
 from everlearn.core.terms import cross_entropy, seen_by
+from everlearn.methods.episodic import Episodic
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class AGEM(Episodic):
     references = 1
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         super().begin_task(learner, task)
         self.constrained = learner.tasks > 0
 
-    def direction(self, gradient: Tensor, step) -> Tensor:
+    def direction(self, gradient: Tensor, step: Step) -> Tensor:
         if not self.constrained:
             return gradient
         theta = step.net.theta

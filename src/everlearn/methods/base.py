@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from everlearn.core.plan import ONE_VIEW, Draw, Views, reservoir
+from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, reservoir
 from everlearn.core.state import Stateful
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
 from everlearn.errors import BadInput
@@ -15,6 +15,7 @@ from everlearn.weightings.fixed import Fixed
 
 if TYPE_CHECKING:
     from everlearn.core.step import Step
+    from everlearn.core.theta import MainNet
     from everlearn.data import Task
     from everlearn.learner import Learner
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 class Method(Stateful):
     """Fine-tuning: L = CE(new). Everything a method may do differently is here, with what happens if it does not.
 
-    `weighting` says how much each term of each row counts; `weights` are the usual fixed ones, all 1 if empty, and `preset`
-    those a learned or scheduled weighting starts from, if others.
+    `weighting` says how much each term of each row counts. `weights` are the usual fixed ones, all 1 if empty; `preset`
+    are those a learned or scheduled weighting starts from, if they differ.
     """
 
     names: tuple[str, ...] = ("new",)  # of the loss terms, new samples' first
@@ -32,14 +33,23 @@ class Method(Stateful):
     draws: int | tuple[Draw, ...] = 0  # memory batches for `rehearse`: how many, or each with its size and views
     references: int | tuple[Draw, ...] = 0  # further ones, for `direction` and `remember`
     views: Views = ONE_VIEW  # of new samples: further ones are in `new.others`
-    features = False  # batches also have `features`, what the network's head reads
-    remembers = False  # it has a memory, written in training by `slot_rule`, and beside a sample it `keeps` these:
+    features: bool = False  # batches also have `features`, what the network's head reads
+    remembers: bool = (
+        False  # it has a memory, written in training by `slot_rule`, and beside a sample it `keeps` these:
+    )
     keeps: tuple[str, ...] = ()
-    slot_rule = staticmethod(reservoir)
-    merges = False  # all tasks are learned as one
-    captures = True  # its step never waits for a value
-    memory_factor = 1  # how many times an ordinary run's share of a GPU's memory it needs
+    slot_rule: SlotRule | None = staticmethod(reservoir)
+    merges: bool = False  # all tasks are learned as one
+    captures: bool = True  # its step never waits for a value
+    memory_factor: int = 1  # how many times an ordinary run's share of a GPU's memory it needs
     derived = ("weighting",)
+
+    def __init_subclass__(cls, **more):
+        """Weights are inherited with the terms they are of: with another number of terms, they are all 1 again."""
+        super().__init_subclass__(**more)
+        for name in ("weights", "preset"):
+            if name not in vars(cls) and len(getattr(cls, name) or cls.names) != len(cls.names):
+                setattr(cls, name, vars(Method)[name])
 
     def __init__(self, weighting: Weighting | None = None):
         self.weighting = weighting or Fixed()
@@ -57,7 +67,7 @@ class Method(Stateful):
         return []
 
     def direction(self, gradient: Tensor, step: Step) -> Tensor:
-        """Which way to go, given the gradient of the weighed terms. Called for virtual steps too: it changes nothing."""
+        """The direction to step in, given the gradient of the weighed terms. Virtual steps ask too: no side effects."""
         return gradient
 
     def after_step(self, step: Step, gradient: Tensor, direction: Tensor) -> None:
@@ -68,7 +78,7 @@ class Method(Stateful):
         return {"logits": terms.new.z, "features": terms.new.features}
 
     def remember(self, step: Step, terms: Terms) -> None:
-        """What to keep of this step: unless told otherwise, the new samples, in the slots drawn for them."""
+        """What to keep of this step: by default the new samples, in the slots drawn for them."""
         if step.slots is not None:
             step.memory.write(step.slots, step.x, step.y, **self.kept(step, terms))
 
@@ -101,10 +111,10 @@ class Method(Stateful):
         more = (Draw(),) * self.references if isinstance(self.references, int) else self.references
         return drawn[:own], drawn[own:], more
 
-    def terms(self, net, new: Batch, replay: tuple[Batch, ...]) -> Terms:
+    def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
-        new, *replay = seen_by(net, new, *replay)
-        learned, rehearsed = self.learn(new), self.rehearse(*replay)
+        new, *old = seen_by(net, new, *replay)
+        learned, rehearsed = self.learn(new), self.rehearse(*old)
         own, names = type(self).__name__, ", ".join(self.names)
         if not all(isinstance(term, Term) and term.loss.shape == term.batch.y.shape for term in (*learned, *rehearsed)):
             raise BadInput(f"{own}: learn and rehearse must each give a list of Term(loss, batch), a loss per row")
@@ -112,6 +122,7 @@ class Method(Stateful):
             raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
         return Terms(terms)
 
-    def outer(self, net, replay: tuple[Batch, ...]) -> Tensor:
+    def outer(self, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
-        return sum(term.masked().mean() for term in self.rehearse(*seen_by(net, *replay)))
+        losses = (term.masked().mean() for term in self.rehearse(*seen_by(net, *replay)))
+        return sum(losses)  # pyright: ignore[reportReturnType]  # a tensor: a weighting with an outer loss needs a draw

@@ -7,8 +7,8 @@ Departs: nothing known.
 
 from __future__ import annotations
 
-from everlearn.methods.er import ER
 from everlearn.core.terms import Batch, Term, distance
+from everlearn.methods.er import ER
 
 
 class DER(ER):

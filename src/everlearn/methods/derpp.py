@@ -5,8 +5,8 @@ Departs: nothing known. The paper writes both memory terms on one batch; its cod
 
 from __future__ import annotations
 
-from everlearn.methods.er import ER
 from everlearn.core.terms import Batch, Term, cross_entropy, distance
+from everlearn.methods.er import ER
 
 
 class DERpp(ER):

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from everlearn.methods.base import Method
 
+if TYPE_CHECKING:
+    from everlearn.data import Task
+    from everlearn.learner import Learner
+
 
 class Episodic(Method):
-    """With t tasks learned each has M/t rows, a random sample of it: the whole memory is in use from the first task on."""
+    """After t tasks each has M/t rows, a random sample of it: the whole memory is in use from the first task on."""
 
     remembers, slot_rule = True, None
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         if learner.tasks == 0:
             self.sizes = torch.zeros(0, dtype=torch.long)  # rows of each past task
 
-    def episodes(self, learner) -> list[tuple[Tensor, Tensor]]:
+    def episodes(self, learner: Learner) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each past task, as stored."""
         return list(zip(*(rows.split(self.sizes.tolist()) for rows in learner.memory.held())))
 
-    def end_task(self, learner, task) -> None:
+    def end_task(self, learner: Learner, task: Task) -> None:
         tasks = learner.tasks + 1
         chosen = np.random.default_rng([learner.seed, tasks]).permutation(len(task.train[0]))
         chosen = torch.from_numpy(chosen[: learner.capacity])

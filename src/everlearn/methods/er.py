@@ -6,8 +6,8 @@ implementations draw a smaller batch; the mean loss is the same up to one sample
 
 from __future__ import annotations
 
-from everlearn.methods.base import Method
 from everlearn.core.terms import Batch, Term, cross_entropy
+from everlearn.methods.base import Method
 
 
 class ER(Method):

@@ -1,7 +1,7 @@
 """GEM (Lopez-Paz and Ranzato, 2017): fine-tuning, its gradient g projected so that no past task's loss rises.
 
-With row k of G the gradient of the loss on all of the memory of past task k: g̃ = g where G g ≥ 0, else g + Gᵀ v, v the solution of
-the dual problem min ½ vᵀ G Gᵀ v + (G g)ᵀ v over v ≥ `margin`.
+With row k of G the gradient of the loss on all of the memory of past task k: g̃ = g where G g ≥ 0, else g + Gᵀ v. There
+v is the solution of the dual problem min ½ vᵀ G Gᵀ v + (G g)ᵀ v over v ≥ `margin`.
 
 Departs: G Gᵀ gets a millionth of its mean diagonal for the solver's sake, where the authors' code adds 0.001 whatever
 the gradients' size. The memory's images are not augmented. Each past task has an equal share of the whole memory, which
@@ -11,19 +11,25 @@ shrinks as tasks are added, where the paper fixes it from the number of tasks to
 from __future__ import annotations
 
 import importlib.util
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from everlearn.core import ranks
+from everlearn.core.terms import Batch, cross_entropy, seen_by
 from everlearn.errors import BadInput, number
 from everlearn.methods.episodic import Episodic
 from everlearn.weightings.base import Weighting
-from everlearn.core.terms import Batch, cross_entropy, seen_by
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class GEM(Episodic):
-    """One pass forward and back a past task, and a small quadratic programme on the CPU, every step."""
+    """One pass forward and back per past task, and a small quadratic programme on the CPU, every step."""
 
     captures = False
 
@@ -32,7 +38,7 @@ class GEM(Episodic):
         number("margin", margin)
         self.margin = margin
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         if importlib.util.find_spec("quadprog") is None:
             raise BadInput(
                 "gem solves a quadratic programme with quadprog, which is not here: pip install 'everlearn[gem]'"
@@ -40,7 +46,7 @@ class GEM(Episodic):
         super().begin_task(learner, task)
         self.past = [Batch(learner.pixels(x), y) for x, y in self.episodes(learner) if len(x)]
 
-    def direction(self, gradient: Tensor, step) -> Tensor:
+    def direction(self, gradient: Tensor, step: Step) -> Tensor:
         if not self.past:
             return gradient
         theta = step.net.theta

@@ -1,8 +1,8 @@
 """GSS, greedy (Aljundi et al., 2019, Algorithm 2): ER with a memory chosen for the diversity of its gradients.
 
 A new sample's score is c = 1 + the largest cosine between its gradient and those of some remembered samples. While
-there is room it is kept. Later it is considered if c < 1: it meets row i with probability Cᵢ / Σ C, C the scores of those
-in the memory, and takes its place with probability Cᵢ / (Cᵢ + c).
+there is room it is kept. Later it is considered if c < 1: it meets row i with probability Cᵢ / Σ C, C the scores of
+those in the memory, and takes its place with probability Cᵢ / (Cᵢ + c).
 
 Departs: a batch is scored against one draw of the memory, as many samples as the batch, and its samples meet rows
 by the scores before the batch. Gradients are taken after the step, in evaluation mode, where a batch of one has no
@@ -11,14 +11,22 @@ BatchNorm statistics of its own. With an empty memory the cosine is 0.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from everlearn.core import ranks
-from everlearn.methods.er import ER
 from everlearn.core.plan import chances
 from everlearn.core.terms import Batch, Terms, cross_entropy
+from everlearn.methods.er import ER
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.core.theta import MainNet
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class GSS(ER):
@@ -26,12 +34,12 @@ class GSS(ER):
     memory_factor = 3  # it holds a gradient per sample
     slot_rule = staticmethod(chances)
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         if learner.tasks == 0:
             rows = learner.capacity + 1  # the last is a spare one
             self.scores = torch.zeros(rows, dtype=torch.float64, device=learner.device)
 
-    def remember(self, step, terms: Terms) -> None:
+    def remember(self, step: Step, terms: Terms) -> None:
         (drawn,) = step.references
         old = ranks.all_gather(gradients(step.net, drawn))
         score = ranks.all_gather(similarity(gradients(step.net, step.new), old)).double() + 1
@@ -40,7 +48,7 @@ class GSS(ER):
         self.scores[row] = score
 
 
-def gradients(net, batch: Batch) -> Tensor:
+def gradients(net: MainNet, batch: Batch) -> Tensor:
     """∇ℓ of each sample, [B, P]; 0 for a row of an empty memory."""
     loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
     with net.evaluating():
@@ -58,7 +66,7 @@ def similarity(new: Tensor, old: Tensor) -> Tensor:
 
 
 def rows_taken(scores: Tensor, score: Tensor, free: Tensor, meets: Tensor, lot: Tensor) -> Tensor:
-    """The row each new sample takes, [B]: `free` while there is room, else the one it meets and beats, else the spare."""
+    """The row each new sample takes, [B]: `free` while there is room, or the one it meets and beats, or the spare."""
     spare = len(scores) - 1
     bounds = scores[:spare].cumsum(0)
     met = torch.searchsorted(bounds, meets * bounds[-1], right=True).clamp(max=spare - 1)

@@ -1,23 +1,29 @@
 """iCaRL (Rebuffi et al., 2017): the network learns features, the nearest mean of the remembered samples classifies.
 
 Trains on the new samples and the memory together; the loss of a sample is the mean over the classes met of the binary
-cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it was before this task,
-and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each class, by herding, those of
-earlier classes being the first they had; a class that comes back is herded anew, from new and remembered samples. Prediction: the class whose mean feature is nearest, every feature and mean
-scaled to length 1.
+cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it
+was before this task, and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each
+class, by herding, those of earlier classes being the first they had; a class that comes back is herded anew, from new
+and remembered samples. Prediction: the class whose mean feature is nearest, every feature and mean scaled to length 1.
 
 Departs: the mean over the classes, not their sum. Herding and means do not look at mirrored images.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from everlearn.core.terms import Batch, Term
 from everlearn.errors import BadInput
 from everlearn.methods.teacher import Taught
-from everlearn.core.terms import Batch, Term
+
+if TYPE_CHECKING:
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class ICaRL(Taught):
@@ -26,16 +32,18 @@ class ICaRL(Taught):
     remembers, slot_rule = True, None
     means: Tensor | None = None  # [C, d]; NaN for a class not met
 
-    def training_set(self, learner, task) -> tuple[Tensor, Tensor]:
-        return tuple(torch.cat([new.to(learner.device), old]) for new, old in zip(task.train, learner.memory.held()))
+    def training_set(self, learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
+        x, y = (torch.cat([new.to(learner.device), old]) for new, old in zip(task.train, learner.memory.held()))
+        return x, y
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         super().begin_task(learner, task)
         if learner.tasks == 0:
             learner.features(task.train[0][:1])  # a network that has none is refused now
             if learner.capacity < learner.classes:
                 raise BadInput(
-                    f"iCaRL keeps samples of every class; a memory of {learner.capacity} is too small for {learner.classes}"
+                    f"iCaRL keeps samples of every class; "
+                    f"a memory of {learner.capacity} is too small for {learner.classes}"
                 )
         self.seen = torch.tensor(sorted(learner.seen | set(task.classes)), device=learner.device)
 
@@ -45,7 +53,7 @@ class ICaRL(Taught):
             target[:, self.old] = self.taught(new.x).sigmoid()
         return [Term(bce(new.z[:, self.seen], target[:, self.seen]), new)]
 
-    def end_task(self, learner, task) -> None:
+    def end_task(self, learner: Learner, task: Task) -> None:
         super().end_task(learner, task)
         share = learner.capacity // len(self.seen)
         images, labels = (rows.to(learner.device) for rows in task.train)
@@ -63,7 +71,7 @@ class ICaRL(Taught):
             F.normalize(learner.features(learner.memory.held()[0]), dim=1), learner.memory.held()[1], learner.classes
         )
 
-    def predict(self, learner, x: Tensor) -> Tensor:
+    def predict(self, learner: Learner, x: Tensor) -> Tensor:
         if self.means is None:
             return learner.logits(x)
         distances = torch.cdist(F.normalize(learner.features(x), dim=1), self.means)
@@ -84,8 +92,8 @@ def herd(features: Tensor, count: int) -> Tensor:
     )
     chosen = []
     for k in range(1, min(count, len(features)) + 1):
-        apart = (mean - (total + features) / k).square().sum(dim=1)
-        best = apart.masked_fill(~left.to(apart.device), torch.inf).argmin()
+        distances = (mean - (total + features) / k).square().sum(dim=1)
+        best = distances.masked_fill(~left.to(distances.device), torch.inf).argmin()
         chosen.append(best)
         total, left[best] = total + features[best], False
     return torch.stack(chosen) if chosen else torch.zeros(0, dtype=torch.long, device=features.device)

@@ -1,7 +1,7 @@
 """Learning without Forgetting (Li and Hoiem, 2016): L = CE(new) + α KD(new), old classes only, no memory.
 
-KD is the cross-entropy between softmax(z*/T) and softmax(z/T) over the classes of earlier tasks, z* the logits of the network as it
-was before this task, on the same augmented and normalised images.
+KD is the cross-entropy between softmax(z*/T) and softmax(z/T) over the classes of earlier tasks, z* the logits of the
+network as it was before this task, on the same augmented and normalised images.
 
 Departs: the new head is not trained alone first.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number
 from everlearn.methods.teacher import Taught
-from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.weightings.base import Weighting
 
 

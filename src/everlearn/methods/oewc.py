@@ -1,20 +1,27 @@
-"""Online EWC (Schwarz et al., 2018): L = CE(new) + λ Σₚ Fₚ (θₚ − θ*ₚ)², F ← γ F + Fisher of the task, θ* where it ended.
+"""Online EWC (Schwarz et al., 2018): L = CE(new) + λ Σₚ Fₚ (θₚ − θ*ₚ)², F ← γ F + Fisher of the task, θ* its last θ.
 
 The Fisher is the mean over the task's samples of the squared gradient of log p(y | x), y the true label, one gradient
-a sample, the network in evaluation mode and the images not augmented.
+per sample, the network in evaluation mode and the images not augmented.
 
 Departs: nothing known.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
+from everlearn.core.terms import Batch, cross_entropy
 from everlearn.errors import BadInput, number
 from everlearn.methods.base import Method
 from everlearn.weightings.base import Weighting
-from everlearn.core.terms import Batch, cross_entropy
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 CHUNK = 16  # samples whose gradients are held at once
 
@@ -30,19 +37,19 @@ class OEWC(Method):
             raise BadInput(f"decay {decay} must be a number between 0 and 1")
         self.strength, self.decay = strength, decay
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         if learner.tasks == 0:
             self.anchor, self.fisher = torch.zeros_like(learner.net.theta), torch.zeros_like(learner.net.theta)
 
-    def direction(self, gradient: Tensor, step) -> Tensor:
+    def direction(self, gradient: Tensor, step: Step) -> Tensor:
         return gradient + 2 * self.strength * self.fisher * (step.net.theta.detach() - self.anchor)
 
-    def end_task(self, learner, task) -> None:
+    def end_task(self, learner: Learner, task: Task) -> None:
         self.fisher.mul_(self.decay).add_(fisher(learner, task))
         self.anchor.copy_(learner.net.theta.detach())
 
 
-def fisher(learner, task) -> Tensor:
+def fisher(learner: Learner, task: Task) -> Tensor:
     """E[(∇ log p(y | x; θ))²] over the task, [P]."""
     x, y = (tensor.to(learner.device) for tensor in task.train)
     loss = lambda net, image, label: cross_entropy(Batch(image, label, z=net(image)[0])).loss.sum()

@@ -9,12 +9,19 @@ decay, Δθ is taken without them.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from everlearn.errors import number
 from everlearn.methods.base import Method
 from everlearn.weightings.base import Weighting
+
+if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.data import Task
+    from everlearn.learner import Learner
 
 
 class SI(Method):
@@ -26,18 +33,18 @@ class SI(Method):
         number("damping", damping, positive=True)
         self.strength, self.damping = strength, damping
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         theta = learner.net.theta.detach()
         if learner.tasks == 0:
             self.anchor, self.importance, self.path = theta.clone(), torch.zeros_like(theta), torch.zeros_like(theta)
 
-    def direction(self, gradient: Tensor, step) -> Tensor:
+    def direction(self, gradient: Tensor, step: Step) -> Tensor:
         return gradient + 2 * self.strength * self.importance * (step.net.theta.detach() - self.anchor)
 
-    def after_step(self, step, gradient: Tensor, direction: Tensor) -> None:
+    def after_step(self, step: Step, gradient: Tensor, direction: Tensor) -> None:
         self.path += gradient * direction * step.sgd.lr  # −g Δθ
 
-    def end_task(self, learner, task) -> None:
+    def end_task(self, learner: Learner, task: Task) -> None:
         moved = learner.net.theta.detach() - self.anchor
         self.importance += self.path.clamp(min=0) / (moved.square() + self.damping)
         self.anchor.copy_(learner.net.theta.detach())

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
 from everlearn.core.snapshot import Snapshot
 from everlearn.methods.base import Method
 
+if TYPE_CHECKING:
+    from everlearn.data import Task
+    from everlearn.learner import Learner
+
 
 class Taught(Method):
-    """The teacher is a copy of the network in evaluation mode; `old` are the classes it knows. None in the first task."""
+    """The teacher is a copy of the network in evaluation mode, None in the first task; `old` are its classes."""
 
     teacher: Snapshot | None = None
 
-    def begin_task(self, learner, task) -> None:
+    def begin_task(self, learner: Learner, task: Task) -> None:
         self.old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
         self.teacher = Snapshot(learner.net) if learner.seen else None
 
-    def end_task(self, learner, task) -> None:
+    def end_task(self, learner: Learner, task: Task) -> None:
         self.teacher = None
 
     def taught(self, x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How much each term of each row counts: fixed weights, rules, and what a Relation Replay Net learns. One file per weighting."""
+"""How much each term of each row counts: fixed weights, rules, and what a Relation Replay Net learns. One file each."""
 
 from everlearn.weightings.annealed import Annealed
 from everlearn.weightings.averaged import Averaged
@@ -14,6 +14,16 @@ from everlearn.weightings.relation import Relation
 from everlearn.weightings.split import Split
 
 __all__ = [
-    *("Annealed", "Averaged", "Balanced", "Consolidate", "EndToEnd", "Fixed", "Labelled", "Normalised"),
-    *("Relation", "RelationReplayNet", "Split", "Weighting"),
+    "Annealed",
+    "Averaged",
+    "Balanced",
+    "Consolidate",
+    "EndToEnd",
+    "Fixed",
+    "Labelled",
+    "Normalised",
+    "Relation",
+    "RelationReplayNet",
+    "Split",
+    "Weighting",
 ]

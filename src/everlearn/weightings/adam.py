@@ -1,4 +1,4 @@
-"""The rule by which φ moves: Adam gives a direction d, and φ moves to φ − η d. Its state is tensors: a step can be captured."""
+"""How φ moves: Adam gives a direction d, and φ moves to φ − η d. Its state is tensors, so a step can be captured."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from everlearn.core.state import Stateful
 
 
 class Adam(Stateful):
-    """Adam (Kingma and Ba, 2015) with L2 weight decay in the gradient. Ours, because making torch's imports its compiler, 1.6 s."""
+    """Adam (Kingma and Ba, 2015) with L2 weight decay in the gradient.
+
+    Not torch's own: making one imports torch's compiler, which takes 1.6 s.
+    """
 
     betas, eps = (0.9, 0.999), 1e-8
 

@@ -9,7 +9,7 @@ from everlearn.weightings.relation import Relation
 
 
 class Averaged(Relation):
-    """Relation without the relation: every row of a step has the mean weights of its rows. What is left is the phase."""
+    """Relation without the relation: every row of a step has the step's mean weights. What is left is the phase."""
 
     def used(self, weights: Tensor) -> Tensor:
         (mean,) = ranks.all_reduce(weights.mean(dim=0, keepdim=True))

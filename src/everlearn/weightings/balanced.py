@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Balanced(Relation):
-    """Relation whose outer loss is on draws balanced over the memory's classes, where a reservoir holds few of the newest."""
+    """Relation whose outer loss is on draws balanced over the memory's classes; a reservoir holds few of the newest."""
 
     def check(self, method: Method) -> None:
         super().check(method)

@@ -17,6 +17,7 @@ from everlearn.errors import BadInput, number
 if TYPE_CHECKING:
     from everlearn.core.step import Step
     from everlearn.core.theta import MainNet
+    from everlearn.data import Task
     from everlearn.learner import Learner
     from everlearn.methods.base import Method
     from everlearn.training import Training
@@ -26,7 +27,7 @@ class Weighting(Stateful):
     """The same weights for all rows of a term, all 1: subclasses say more."""
 
     def usual(self, method: Method) -> Sequence[float]:
-        """The weights it starts from unless told otherwise: the method's own."""
+        """The weights it starts from by default: the method's own."""
         return method.weights
 
     def schedule(self, training: Training) -> dict[str, Any]:
@@ -38,7 +39,7 @@ class Weighting(Stateful):
         return []
 
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
-        """The memory batches of a step: the method's `own` ones first, perhaps from other rows, then the weighting's."""
+        """A step's memory batches: the method's `own` ones first, perhaps from other rows, then the weighting's."""
         return own
 
     def check(self, method: Method) -> None:
@@ -51,7 +52,7 @@ class Weighting(Stateful):
         """`task` and `epoch` count from 0."""
 
     def variant(self, number: int) -> object:
-        """The kind of step `number`, of those in its epoch. On a GPU each kind is recorded: what it changes is tensors, in place."""
+        """The kind of step `number` of an epoch. On a GPU each kind is recorded: it changes tensors in place only."""
 
     def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         """What the real step descends."""
@@ -60,11 +61,11 @@ class Weighting(Stateful):
     def after(self, method: Method, step: Step, terms: Terms, direction: Tensor) -> None:
         """Called once the step's direction is known and before θ moves to θ − η · direction."""
 
-    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict[str, Any]:
         """What to write down of an epoch, from what was kept on its tape."""
         return {}
 
-    def review(self, learner: Learner, old: Sequence, new) -> dict:
+    def review(self, learner: Learner, old: Sequence[Task], new: Task) -> dict[str, Any]:
         """What to write down at the end of a task, given the tasks before it."""
         return {}
 
@@ -115,7 +116,8 @@ class Phased(Weighting):
         weights_of(self, method)
         if not method.own_draws():
             raise BadInput(
-                f"{type(self).__name__} weighs new against remembered samples, and {type(method).__name__} rehearses none"
+                f"{type(self).__name__} weighs new against remembered samples, "
+                f"and {type(method).__name__} rehearses none"
             )
 
     def begin(self, method: Method, net: MainNet, seed: int) -> None:

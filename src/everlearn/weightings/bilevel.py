@@ -1,8 +1,8 @@
 """How the outer loss depends on the weights of the inner step (Eq. 6–9, Proposition 1).
 
-θ' = θ − η (1/B) Σⱼ wⱼ ∇ℓⱼ(θ) is linear in w, so ∂outer(θ')/∂wⱼ = −(η/B) G(j) with G(j) = ⟨∇outer(θ'), ∇ℓⱼ(θ)⟩: the slope of
-ℓⱼ at θ along v = ∇outer(θ'). One pass of forward-mode differentiation gives all of them at once, and no second-order
-graph is built. Weight decay and momentum move θ' but not its dependence on w, so G is exact for them too.
+θ' = θ − η (1/B) Σⱼ wⱼ ∇ℓⱼ(θ) is linear in w, so ∂outer(θ')/∂wⱼ = −(η/B) G(j) with G(j) = ⟨∇outer(θ'), ∇ℓⱼ(θ)⟩, the
+slope of ℓⱼ at θ along v = ∇outer(θ'). One pass of forward-mode differentiation gives all of them at once, and no
+second-order graph is built. Weight decay and momentum move θ' but not its dependence on w, so G is exact for them too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
 
 
 def _operation(error: RuntimeError) -> str:
-    """Which operation it was: torch names its own in the message, a custom autograd.Function stands in the traceback."""
+    """Which operation it was: torch names its own in the message; a custom autograd.Function is in the traceback."""
     if named := re.search(r"forward AD with (\S+)|derivative for '?([^\s']+)'? is not", str(error)):
         return named[1] or named[2]
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -90,7 +90,8 @@ def _operation(error: RuntimeError) -> str:
 def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
     """G [B, k] at the step from `theta` to `stepped`: one backward pass, one forward-mode pass.
 
-    Over several ranks v is the mean of theirs, and each has the G of its own rows: nothing is differentiated across ranks."""
+    Over several ranks v is the mean of theirs, and each has the G of its own rows: no derivative crosses ranks.
+    """
     with differentiable():
         return slope(losses, theta, *ranks.all_reduce(gradient(outer, stepped)))
 

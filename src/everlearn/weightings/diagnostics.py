@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLES = 512  # validation pairs to average weights over
-EACH = 16  # samples a class in the table of similarities
+EACH = 16  # samples per class in the table of similarities
 
 
 def labels(terms: Terms) -> Tensor:
@@ -37,10 +37,9 @@ def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict:
 
 
 def _terms(names: Sequence[str], values: Tensor, labels: Tensor) -> dict:
-    values, labels = (tensor.reshape(-1, len(names)).cpu().numpy() for tensor in (values.double(), labels))
+    rows, classes = (tensor.reshape(-1, len(names)).cpu().numpy() for tensor in (values.double(), labels))
     return {
-        name: {**_spread(values[:, j]), "classes": _by_class(values[:, j], labels[:, j])}
-        for j, name in enumerate(names)
+        name: {**_spread(rows[:, j]), "classes": _by_class(rows[:, j], classes[:, j])} for j, name in enumerate(names)
     }
 
 
@@ -107,7 +106,7 @@ def _viewed(learner: Learner, batches: Sequence[Batch]) -> Iterator[Batch]:
 
 
 def _similarity(learner: Learner, new) -> dict:
-    """⟨mean gradient of a class's memory loss, mean gradient of a new class's loss⟩; below 0, learning one harms the other."""
+    """⟨mean gradient of a class's memory loss, that of a new class's loss⟩; below 0, learning one harms the other."""
     method, memory, theta = learner.method, learner.memory, learner.net.theta
     net = lambda t: learner.net.at(t, virtual=True)
     x, y = (tensor.to(learner.device) for tensor in new.test)
@@ -123,7 +122,7 @@ def _similarity(learner: Learner, new) -> dict:
         _, *replay = _viewed(learner, [Batch(x[:1], y[:1]), *batches])
         return gradient(lambda t: method.outer(net(t), tuple(replay)), theta)
 
-    held = memory.y[: len(memory)]
+    held = memory.held()[1]
     met = [c for c in range(learner.classes) if bool((held == c).any())]
     tested = [c for c in new.classes if bool((y == c).any())]
     rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])

@@ -1,4 +1,4 @@
-"""Relational Experience Replay: weights by a Relation Replay Net, learned by bi-level optimisation (Eq. 3–9, Algorithm 1)."""
+"""Relational Experience Replay: weights by a Relation Replay Net, learned by bi-level optimisation (Eq. 3–9)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ORDERS = ("printed", "fresh")
 
 @dataclass(eq=False)
 class Relational(Phased):
-    """Weights by a Relation Replay Net, which lives through the whole stream; how it learns is the subclass's affair."""
+    """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
     hidden: int = 16
     rrn_lr: float = 1e-3
@@ -87,7 +87,7 @@ class Relational(Phased):
 class Relation(Relational):
     """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Alg. 1).
 
-    `interval` is the number of Main Net steps an RRN update (default: a tenth of the epochs, at least 1), counted
+    `interval` is the number of Main Net steps per RRN update (default: a tenth of the epochs, at least 1), counted
     within the epoch. `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ;
     past the warm-up the real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ
     learns first, on the current new batch and memory draws of its own, then the step is taken with the new φ.
