@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import LABELS
+from safetensors import torch as safetensors
 
 from everlearn import Experiment, EverlearnError
 from everlearn.experiments import run as runs
-from everlearn.experiments.experiment import RECIPES
+from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 
 SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)
@@ -32,6 +34,11 @@ def told(folder: Path) -> list[dict]:
     return [{key: value for key, value in line.items() if key != "seconds"} for line in read_lines(folder)]
 
 
+def perform(experiment: Experiment, store: Store, report=None, fresh: bool = False) -> dict:
+    """Here, as a launcher does it."""
+    return runs.finish(runs.recorded(experiment, store, "cpu", report=report, fresh=fresh))
+
+
 class Killed(BaseException):
     """As abrupt as a signal, in one process."""
 
@@ -39,24 +46,24 @@ class Killed(BaseException):
 @pytest.mark.parametrize("name", ["er", "rder", "icarl", "si", "joint", "er-ace+consolidate"])
 def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
     experiment = Experiment.of(name, **SETTINGS)
-    whole = runs.perform(experiment, Store(tmp_path / "whole"), device="cpu")
+    whole = perform(experiment, Store(tmp_path / "whole"))
     expected, store = told(Store(tmp_path / "whole").path(experiment)), Store(tmp_path / "cut")
     while True:
         count = 0
 
         def report(record):
             nonlocal count
-            count += record["event"] != "resumed"
+            count += record["event"] not in ("start", "resumed")
             if count == 3:  # records on from wherever it was; it may be that only the first of them was saved
                 raise Killed
 
         with pytest.raises(Killed):
-            runs.perform(experiment, store, device="cpu", report=report)
+            perform(experiment, store, report=report)
         folder = store.path(experiment).with_name(experiment.name + ".part")
         assert (folder / CHECKPOINT).exists()
         if len(read_lines(folder)) >= len(expected) - 3:
             break
-    result = runs.perform(experiment, store, device="cpu")
+    result = perform(experiment, store)
     assert same(result, whole) and told(store.path(experiment)) == expected
     assert result["provenance"]["resumed"] > 0 and whole["provenance"]["resumed"] == 0
     assert not (store.path(experiment) / CHECKPOINT).exists()
@@ -64,7 +71,7 @@ def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
 
 def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
     experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
-    whole = runs.perform(experiment, Store(tmp_path / "whole"), device="cpu")
+    whole = perform(experiment, Store(tmp_path / "whole"))
     words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
     command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -87,10 +94,10 @@ def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
 @pytest.mark.parametrize("damage", [lambda b: b[:-7], lambda b: b[:50] + b"x" + b[51:], lambda b: b"", lambda b: b"{}"])
 def test_a_damaged_checkpoint_is_not_used(tmp_path, damage):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    whole = runs.finish(runs.Run(experiment, runs.load(experiment), "cpu").steps())
+    whole = runs.finish(runs.Run(experiment, load(experiment.stream), "cpu").steps())
     checkpoint = stopped(experiment, store, Killed()) / CHECKPOINT
     checkpoint.write_bytes(damage(checkpoint.read_bytes()))
-    result = runs.perform(experiment, store, device="cpu")
+    result = perform(experiment, store)
     assert same(result, whole) and result["provenance"]["resumed"] == 0
     assert len(told(store.path(experiment))) == 3 * 3, "and the records are those of one run"
 
@@ -103,7 +110,7 @@ def stopped(experiment: Experiment, store: Store, error: BaseException) -> Path:
             raise error
 
     with pytest.raises(type(error)):
-        runs.perform(experiment, store, device="cpu", report=stop)
+        perform(experiment, store, report=stop)
     return store.path(experiment).with_name(experiment.name + ".part")
 
 
@@ -112,15 +119,15 @@ def test_a_run_that_failed_of_itself_leaves_nothing_and_fresh_begins_anew(tmp_pa
     stopped(experiment, store, EverlearnError("diverged"))
     assert list(tmp_path.iterdir()) == []
     stopped(experiment, store, Killed())
-    assert runs.perform(experiment, store, device="cpu", fresh=True)["provenance"]["resumed"] == 0
+    assert perform(experiment, store, fresh=True)["provenance"]["resumed"] == 0
 
 
 @pytest.mark.parametrize("error", [OSError(28, "no space left"), MemoryError(), RuntimeError("CUDA error")])
 def test_what_is_not_the_runs_own_fault_leaves_its_checkpoint(tmp_path, error):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    whole = runs.finish(runs.Run(experiment, runs.load(experiment), "cpu").steps())
+    whole = runs.finish(runs.Run(experiment, load(experiment.stream), "cpu").steps())
     assert (stopped(experiment, store, error) / CHECKPOINT).exists()
-    result = runs.perform(experiment, store, device="cpu")
+    result = perform(experiment, store)
     assert same(result, whole) and result["provenance"]["resumed"] == 1
 
 
@@ -128,7 +135,7 @@ def test_a_checkpoint_whose_records_were_lost_is_not_used(tmp_path):
     experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
     records = stopped(experiment, store, Killed()) / "metrics.jsonl"
     records.write_bytes(records.read_bytes()[:50])
-    assert runs.perform(experiment, store, device="cpu")["provenance"]["resumed"] == 0
+    assert perform(experiment, store)["provenance"]["resumed"] == 0
     assert len(told(store.path(experiment))) == 3 * 3
 
 
@@ -137,23 +144,22 @@ def test_a_checkpoint_of_another_version_is_said_to_be_and_cleared_away(tmp_path
     large = Experiment.of("er", **SETTINGS | dict(network="cnn"))
     stopped(small, store, Killed()).rename(store.path(large).with_name(large.name + ".part"))
     with pytest.raises(EverlearnError, match="another version"):
-        runs.perform(large, store, device="cpu")
-    assert runs.perform(large, store, device="cpu")["provenance"]["resumed"] == 0
+        perform(large, store)
+    assert perform(large, store)["provenance"]["resumed"] == 0
 
 
 def test_short_runs_write_no_checkpoint(tmp_path, monkeypatch):
     monkeypatch.delenv("EVERLEARN_CHECKPOINT")
     experiment, seen = Experiment.of("er", **SETTINGS), []
     look = lambda record: seen.append((tmp_path / (experiment.name + ".part") / CHECKPOINT).exists())
-    runs.perform(experiment, Store(tmp_path), device="cpu", report=look)
+    perform(experiment, Store(tmp_path), report=look)
     assert seen and not any(seen)
 
 
-def test_every_recipe_has_a_state_that_can_be_written():
-    from safetensors.torch import load, save
-
-    for name in RECIPES:
-        run = runs.Run(Experiment.of(name, **SETTINGS), runs.load(Experiment.of(name, **SETTINGS)), "cpu")
+def test_every_method_and_weighting_has_a_state_that_can_be_written():
+    for name in LABELS:
+        experiment = Experiment.of(name, **SETTINGS)
+        run = runs.Run(experiment, load(experiment.stream), "cpu")
         state = run.learner.state()
-        again = load(save({key: tensor.contiguous() for key, tensor in state.items()}))
+        again = safetensors.load(safetensors.save({key: tensor.contiguous() for key, tensor in state.items()}))
         assert all(torch.equal(again[key], state[key]) for key in state), name

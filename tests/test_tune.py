@@ -20,7 +20,7 @@ from everlearn.experiments import run as runs
 from everlearn.experiments import tune
 from everlearn.launchers import local
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Store, alone
 
 optuna = pytest.importorskip("optuna")
@@ -83,7 +83,7 @@ def test_what_is_held_out_depends_on_the_seed_alone(digits):
 def test_the_test_images_are_never_looked_at(monkeypatch):
     stream = toy(each=40)
     blind = replace(stream, tasks=tuple(replace(task, test=None) for task in stream))
-    monkeypatch.setattr(runs, "load", lambda *_: blind)
+    monkeypatch.setattr(tune, "load", lambda *_: blind)
     experiment = Experiment.of("er", memory=20, epochs=1, network="mlp")
     assert len(tune.search([experiment], Store(), 2)["trials"]) == 2
 
@@ -109,7 +109,7 @@ def test_the_best_weights_are_those_of_the_best_trial():
 
 def test_a_trials_value_is_the_accuracy_on_the_images_held_out_over_the_seeds():
     experiments = small(seeds=2)
-    stream = tune.held_out(runs.load(experiments[0]))
+    stream = tune.held_out(load(experiments[0].stream))
     accs = [runs.finish(runs.Run(e, stream, "cpu").steps(lambda _: None, lambda *_: None)) for e in experiments]
     assert tune.search(experiments, Store(), 1)["best"]["acc"] == np.mean([d["class_il"]["acc"] for d in accs])
 
@@ -117,7 +117,6 @@ def test_a_trials_value_is_the_accuracy_on_the_images_held_out_over_the_seeds():
 KILLED = """
 import os, signal
 from conftest import toy
-from everlearn.experiments import run as runs
 from everlearn.experiments import tune
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
@@ -129,7 +128,7 @@ def killed(*given):
         os.kill(os.getpid(), signal.SIGKILL)
     return hopeless(*given)
 
-tune._hopeless, runs.load = killed, lambda *_: toy(each=40)
+tune._hopeless, tune.load = killed, lambda *_: toy(each=40)
 tune.search([Experiment.of("er", memory=20, epochs=1)], Store(), 6)
 """
 
@@ -138,7 +137,7 @@ def test_a_search_that_was_killed_goes_on_to_the_trials_of_one_that_was_not(monk
     paths = {"PYTHONPATH": os.pathsep.join(sys.path), "CUDA_VISIBLE_DEVICES": ""}
     assert subprocess.run([sys.executable, "-c", KILLED], env=os.environ | paths).returncode == -signal.SIGKILL
     assert states() == ["COMPLETE", "COMPLETE", "RUNNING"]
-    monkeypatch.setattr(runs, "load", lambda *_: toy(each=40))
+    monkeypatch.setattr(tune, "load", lambda *_: toy(each=40))
     experiments = [Experiment.of("er", memory=20, epochs=1)]
     resumed = tune.search(experiments, Store(), 6)
     finished = [state for state in states() if state != "FAIL"]
@@ -197,7 +196,7 @@ def test_a_pruned_trial_is_finished_and_never_the_best(monkeypatch):
 
 
 def test_weights_with_which_the_loss_is_no_number_are_out_and_the_search_goes_on(monkeypatch):
-    finish, calls = runs.finish, []
+    finish, calls = tune.finish, []
 
     def fails_once(steps):
         calls.append(steps)
@@ -205,7 +204,7 @@ def test_weights_with_which_the_loss_is_no_number_are_out_and_the_search_goes_on
             raise EverlearnError("the loss is no longer a finite number")
         return finish(steps)
 
-    monkeypatch.setattr(runs, "finish", fails_once)
+    monkeypatch.setattr(tune, "finish", fails_once)
     assert tune.search(small(), Store(), 3)["pruned"] == 1
     assert states() == ["COMPLETE", "PRUNED", "COMPLETE"]
 
@@ -213,13 +212,13 @@ def test_weights_with_which_the_loss_is_no_number_are_out_and_the_search_goes_on
 # --- the command ---
 
 
-@pytest.mark.parametrize("method, relational", [("der++", "rder"), ("der", None)])
+@pytest.mark.parametrize("method, relational", [("der++", "rder"), ("der", "der+relation"), ("lwf", None)])
 def test_it_compares_tuned_default_and_learned_weights_on_the_test_images(method, relational):
     result = call(f"tune {method} {WORDS} --trials 2 --seeds 2 --json")
     it = json.loads(result.stdout)
     rows = [f"{method}, tuned weights", f"{method}, default weights", *([relational] if relational else [])]
     assert list(it["rows"]) == rows and result.stderr.count("trial ") == 2
-    tuned, default = (it["rows"][row]["experiment"]["options"]["weights"] for row in rows[:2])
+    tuned, default = (it["rows"][row]["experiment"]["weighting"]["options"]["weights"] for row in rows[:2])
     assert tuned == it["search"]["best"]["weights"] and default == it["search"]["trials"][0]["weights"]
     for row in it["rows"].values():
         assert [run["seed"] for run in row["runs"]] == [0, 1] and all(run["seconds"] > 0 for run in row["runs"])
@@ -229,9 +228,11 @@ def test_it_compares_tuned_default_and_learned_weights_on_the_test_images(method
         assert f"{row['summary']['class_il']['acc']['mean']:.2f}" in shown.stdout
 
 
-def test_each_family_has_its_relational_version():
-    relations = {method: list(tune.rivals([{"method": method}]))[1:] for method in ("er", "er-ace", "der++", "gss")}
-    assert relations == {"er": ["rer"], "er-ace": ["rer-ace"], "der++": ["rder"], "gss": []}
+def test_what_rehearses_has_its_relational_version():
+    methods = ("er", "er-ace", "der++", "gss", "lwf")
+    relations = {method: list(tune.rivals([{"method": method}]))[1:] for method in methods}
+    rehearsing = {"er": ["rer"], "er-ace": ["rer-ace"], "der++": ["rder"], "gss": ["gss+relation"]}
+    assert relations == rehearsing | {"lwf": []}, "one that rehearses nothing has nothing to relate"
 
 
 def test_where_the_default_weights_are_best_they_are_run_once():
@@ -243,8 +244,8 @@ def test_where_the_default_weights_are_best_they_are_run_once():
 @pytest.mark.parametrize(
     "words, expected, code",
     [
-        ("rer", "rer weighs its loss terms by Relation; tune er,", 2),
-        ("er-ace+consolidate", "Consolidate; tune er-ace,", 2),
+        ("rer", "rer weighs its loss terms by relation; tune er,", 2),
+        ("er-ace+consolidate", "consolidate; tune er-ace,", 2),
         ("finetune", "one loss term, so no weight to tune; methods that have: lwf, gss, er, er-ace, der, der++", 2),
         ("icarl", "one loss term", 2),
         ("eer", "did you mean 'er'", 2),
