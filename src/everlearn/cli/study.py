@@ -95,7 +95,8 @@ def app(
     out, store = console(), Store(out_dir)
     if name is None:
         return out.print(catalogue.studies())
-    given = assignments(settings or []) | {"device": device_of(on, device.value)} | ({"data": data} if data else {})
+    own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
+    given = assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
     chosen = studies.study(name, seeds, only or [], given)
     bases = studies.bases(chosen, against) if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]
@@ -103,7 +104,6 @@ def app(
         done = {experiment for experiment in experiments if store.has(experiment)}
         counts = {label: {"runs": len(row), "done": len(done.intersection(row))} for label, row in chosen.rows.items()}
         return print_json({"study": chosen.name, "rows": counts}) if as_json else out.print(tables.plan(chosen, done))
-    own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
     where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack, deterministic=deterministic)
     of = dict(zip(experiments, watched(experiments, store, quiet, keep_going=True, fresh=fresh, **where)))
     documents = {label: list(runs.values()) for label, runs in records.complete(chosen, of).items()}

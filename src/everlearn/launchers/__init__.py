@@ -65,7 +65,7 @@ def perform(
         raise BadInput("--launcher-option is for --on ray and --on slurm")
     if on != "local" and ranks.distributed():
         raise BadInput(f"--on {on} and torchrun both hand out the work; use one of the two")
-    job = Job(store, run.choose(device) if on == "local" else device, **more)
+    job = Job(store, device_of(on, device, more.get("options", {})), **more)
     todo = ranks.broadcast_object([experiment for experiment in experiments if job.fresh or not store.has(experiment)])
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
@@ -91,9 +91,12 @@ def perform(
     return ranks.broadcast_object([wrong[e] if e in wrong else _read(store, e) for e in experiments])
 
 
-def device_of(on: str, device: str) -> str:
-    """The kind of device runs will have there: a cluster's jobs get a GPU only where one is asked for."""
-    return run.choose(device) if on == "local" else "cuda" if device == "cuda" else "cpu"
+def device_of(on: str, device: str, options: Mapping[str, str | int] = {}) -> str:
+    """The kind of device runs will have there. A launcher that runs elsewhere says what `auto` is, as its `device`."""
+    own = getattr(registry.find("launcher", on), "device", None)
+    if own is None:
+        return run.choose(device)
+    return own(options) if device == "auto" else device
 
 
 def _read(store: Store, experiment: Experiment) -> dict | Exception:

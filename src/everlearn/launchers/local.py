@@ -34,7 +34,9 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
         return
     if job.device == "cuda":
         pack = job.pack or fitting(todo, job)
-        for precision in dict.fromkeys(e.training.precision for e in todo):  # torch has one setting for all runs of a process
+        for precision in dict.fromkeys(
+            e.training.precision for e in todo
+        ):  # torch has one setting for all runs of a process
             same = [experiment for experiment in todo if experiment.training.precision == precision]
             yield from pack_up(same, job, report, pack) if min(pack, len(same)) > 1 else each(same, job, report)
         return
@@ -46,13 +48,18 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
 
 
 MOST = 5  # runs on one GPU; more gain little
-SMALL, LARGE = 0.5, 4.0  # GiB per run of a small and of a larger network, generously: benchmarks/results has the figures
+SMALL, LARGE = (
+    0.5,
+    4.0,
+)  # GiB per run of a small and of a larger network, generously: benchmarks/results has the figures
 
 
 def fitting(todo: Sequence[Experiment], job: Job) -> int:
     """How many of these runs the GPU's free memory takes."""
     free, _ = torch.cuda.mem_get_info()
-    of = lambda e: (SMALL if small(parameters(e, job.data)) else LARGE) * look_up("method", e.method).thing.memory_factor
+    of = lambda e: (
+        (SMALL if small(parameters(e, job.data)) else LARGE) * look_up("method", e.method).thing.memory_factor
+    )
     return max(1, min(MOST, int(free / 2**30 / max(map(of, todo), default=LARGE))))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment
@@ -17,16 +17,22 @@ from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
 from everlearn.launchers.remote import claims, run_there
 
 
-def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+def started(options: Mapping[str, str | int]):
+    """Ray, with a cluster at hand."""
     ray = needs("ray", "ray")
     if not ray.is_initialized():
         quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         try:
-            ray.init(**quiet | dict(job.options))
+            ray.init(**quiet | dict(options))
         except Exception as error:  # nobody at that address, an option it does not know: each is an error of its own
             raise BadInput(f"Ray cannot be reached or started so: {str(error).strip().splitlines()[0]}") from None
+    return ray
+
+
+def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
+    ray = started(job.options)
     cluster = ray.cluster_resources()
-    gpu = job.device == "cuda" or job.device == "auto" and cluster.get("GPU", 0) > 0
+    gpu = job.device == "cuda"
     share = {"num_gpus": 1 / (job.pack or 1)} if gpu else {}
     remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(run_there)
     room = job.jobs or max(1, int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1)))
@@ -48,3 +54,6 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
                     reason = str(error).strip().splitlines()[0]
                     outcome = EverlearnError(f"{experiment.name} was lost {AGAIN + 1} times on the cluster: {reason}")
                 yield experiment, held.settle(experiment, outcome)
+
+
+launch.device = lambda options: "cuda" if started(options).cluster_resources().get("GPU", 0) > 0 else "cpu"

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from everlearn.errors import Stopped
 from everlearn.experiments.experiment import Experiment
-from everlearn.launchers import PATIENCE, Job, attempted
 from everlearn.experiments.store import Busy, Done, Store
+from everlearn.launchers import PATIENCE, Job, attempted
 
 try:
     import resource

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment
-from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
-from everlearn.launchers.remote import Files, claims, run_there
-from everlearn.launchers.local import cores
 from everlearn.experiments.store import Store
+from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
+from everlearn.launchers.local import cores
+from everlearn.launchers.remote import Files, claims, run_there
 
 LOOK = 1.0  # seconds
 
@@ -91,3 +91,6 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
         finally:
             for handle in out.values():
                 handle.cancel()
+
+
+launch.device = lambda options: "cpu"  # a job has a GPU only where one is asked for
