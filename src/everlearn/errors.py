@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
@@ -22,6 +23,11 @@ class BadInput(EverlearnError, ValueError):
     """Something asked for that cannot be: found before any work starts; the command line exits with 2."""
 
     exit_code = 2
+
+
+def short_of_memory(error: Exception) -> bool:
+    """The machine's or a GPU's; torch has no error of its own for the machine's."""
+    return isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)) is not None
 
 
 def number(name: str, value: Any, *, whole: bool = False, positive: bool = False, below: float = math.inf) -> None:

@@ -18,7 +18,7 @@ import typer
 import typer.core
 import typer.main
 
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, short_of_memory
 from everlearn.version import __version__
 
 COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "methods", "weightings", "streams", "data", "bench")
@@ -31,6 +31,10 @@ class Group(typer.core.TyperGroup):
     def list_commands(self, ctx) -> list[str]:
         return list(COMMANDS)
 
+    def resolve_command(self, ctx, args: list[str]):
+        self.commands = dict.fromkeys(COMMANDS) | self.commands  # what a mistyped one is compared with
+        return super().resolve_command(ctx, args)
+
     def get_command(self, ctx, name: str):
         if name not in COMMANDS:
             return None
@@ -40,10 +44,16 @@ class Group(typer.core.TyperGroup):
         try:
             sys.exit(super().main(*args, standalone_mode=False, **extra))
         except typer.BadParameter.__base__ as error:  # every usage error
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(error.ctx.get_help())
+                sys.exit(error.exit_code)
             message = error.format_message().strip(" .?\n").replace(". Did", ", did")
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
-                print(f"everlearn: {message[0].lower()}{message[1:]}{_hint(message)}; see {command} --help", file=sys.stderr)
+                print(
+                    f"everlearn: {message[0].lower()}{message[1:]}{_hint(message)}; see {command} --help",
+                    file=sys.stderr,
+                )
             sys.exit(error.exit_code)
 
 
@@ -112,8 +122,7 @@ def _answer(error: Exception) -> tuple[str, int]:
     """What went wrong in a sentence, and the exit code."""
     if isinstance(error, EverlearnError):
         return str(error), error.exit_code
-    # torch has no error of its own for the CPU's memory.
-    if isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)):
+    if short_of_memory(error):
         return "there is not enough memory for this run; a smaller --memory or --set batch may fit", 1
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""

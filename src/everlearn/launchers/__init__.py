@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from everlearn import registry
 from everlearn.core import ranks
-from everlearn.errors import BadInput, EverlearnError
+from everlearn.errors import BadInput, EverlearnError, short_of_memory
 from everlearn.experiments import run
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Busy, Damaged, Done, Store
@@ -27,6 +29,7 @@ DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it
 AGAIN = 3  # times a run is started anew when its worker dies
 PATIENCE = 0.5  # seconds between looks at a run that another process is at
+TORCH = str(Path(torch.__file__).parent)  # what goes wrong there was asked for elsewhere
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,9 @@ def failure(error: Exception) -> Exception:
     """An error that can travel between processes and has its traceback with it. What is not ours becomes a sentence that
     says where it happened: it may be somebody else's method."""
     told = "".join(traceback.format_exception(error))
-    if not isinstance(error, (EverlearnError, OSError, MemoryError)) and "out of memory" not in str(error):
-        frame = traceback.extract_tb(error.__traceback__)[-1]
+    if not isinstance(error, (EverlearnError, OSError)) and not short_of_memory(error):
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = next((f for f in reversed(frames) if not f.filename.startswith(TORCH)), frames[-1])
         words = str(error).strip().splitlines() or ["no message"]
         error = EverlearnError(f"{type(error).__name__}: {words[0]} ({Path(frame.filename).name}, line {frame.lineno})")
     error.traceback = told
