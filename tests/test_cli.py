@@ -22,14 +22,13 @@ import torch
 from typer.testing import CliRunner, Result
 
 import everlearn
-from everlearn import __version__
+from everlearn import __version__, launchers, registry
 from everlearn.cli import app as cli
-from everlearn import launchers as places
-from everlearn.experiments import store
-from everlearn.launchers import local
-from everlearn.experiments.experiment import RECIPES, Experiment
-from everlearn.report import console
 from everlearn.data.streams import STREAMS
+from everlearn.experiments import store, studies
+from everlearn.experiments.experiment import Experiment, load, settable
+from everlearn.experiments.spec import options_of
+from everlearn.launchers import local
 
 QUICK = "--memory 20 --epochs 1"
 CORES = local.cores()
@@ -40,6 +39,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     """Every test in a folder of its own, with no data sets, no GPU and, unless it says otherwise, one core."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setenv("EVERLEARN_DATA", str(tmp_path / "data"))
     monkeypatch.setattr(local, "cores", lambda: 1)
@@ -64,7 +64,7 @@ def write_own(file: str = "own.npz", **changes) -> str:
     """A stream of 40 images of 4 classes, which needs no scikit-learn and so starts sooner."""
     x, y = np.random.default_rng(0).integers(0, 256, (40, 6, 6), np.uint8), np.arange(40) % 4
     np.savez(file, **{"x_train": x, "y_train": y, "x_test": x, "y_test": y} | changes)
-    return f"--stream npz:{file} --set network=mlp"
+    return f"--stream npz:{file} --network mlp"
 
 
 def kept(folder: str = "runs") -> list[str]:
@@ -85,7 +85,7 @@ def test_json_is_one_document_on_stdout():
     it = json.loads(result.stdout)
     assert result.stderr == ""
     assert {"experiment", "class_il", "task_il", "seconds", "provenance"} <= set(it)
-    assert (it["experiment"]["method"], it["experiment"]["memory"], it["experiment"]["seed"]) == ("er", 20, 3)
+    assert (it["experiment"]["method"]["name"], it["experiment"]["memory"], it["experiment"]["seed"]) == ("er", 20, 3)
     assert {"commit", "versions", "device"} <= set(it["provenance"])
     assert it["provenance"]["versions"]["torch"] == torch.__version__ and it["provenance"]["device"].startswith("cpu")
     for setting in ("class_il", "task_il"):
@@ -125,14 +125,14 @@ def test_worker_processes_give_the_bits_of_one_process(monkeypatch):
     words = f"run er {write_own()} {QUICK} --seeds 2"
     alone = document(f"{words} --out alone")
     monkeypatch.setattr(local, "cores", lambda: 2)
-    monkeypatch.setattr(local.runs, "perform", None)  # here; the workers have their own
+    monkeypatch.setattr(local, "each", None)  # here; the workers have their own
     assert document(f"{words} --out spread")["summary"] == alone["summary"]
     assert kept("spread") == kept("alone")
 
 
 @pytest.mark.parametrize("width", (40, 60, 80))
 def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
-    monkeypatch.setattr(cli, "out", console(width=width))
+    monkeypatch.setenv("COLUMNS", str(width))
     result = call(f"run er {QUICK} --set tasks=10")
     lines = [line.split() for line in result.stdout.splitlines() if line.strip()]
     for task, row in enumerate(json.loads(next(Path("runs").glob("*/result.json")).read_text())["class_il"]["matrix"]):
@@ -142,34 +142,44 @@ def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
 
 
 def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
-    monkeypatch.setattr(cli, "DEMO", ("finetune", "joint"))
+    few = ("finetune", "joint")
+    monkeypatch.setattr(studies, "demo", lambda seeds: studies.grid(seeds, method=few, epochs=1))
     shown = call("demo --seeds 1").stdout
     it = document("demo --seeds 1")
-    for method in cli.DEMO:
+    for method in few:
         assert f"{it[method]['summary']['class_il']['acc']['mean']:.1f}" in next(
             line for line in shown.splitlines() if method in line
         )
-        assert it[method]["runs"][0]["experiment"]["method"] == method
+        assert it[method]["runs"][0]["experiment"]["method"]["name"] == method
     assert all(f"runs/{name}" in shown for name in kept())
 
 
-def test_methods_and_streams_are_all_listed():
-    assert all(f" {name} " in call("methods").stdout for name in RECIPES)
+def test_methods_weightings_and_streams_are_all_listed():
+    assert all(f" {name} " in call("methods").stdout for name in (*registry.METHODS, *registry.ALIASES))
+    assert all(f" {name} " in call("weightings").stdout for name in registry.WEIGHTINGS)
     assert all(f" {name} " in call("streams").stdout for name in (*STREAMS, "npz:FILE", "folder:DIR"))
 
 
 def test_a_method_shows_its_equation_and_every_setting_that_can_be_set():
-    shown = call("methods der++").stdout
-    assert "CE(new)" in shown
-    assert all(f" {key} " in shown for key in cli.settings_of(Experiment.of("der++")))
+    for words, settings in (("der++", settable("der++")), ("er --weighting relation", settable("er", "relation"))):
+        shown = call(f"methods {words}").stdout
+        plain = {key for key in settings if "." not in key} - {"seed", "weighting"}  # these have a place of their own
+        assert "CE(new)" in shown and "lr" in plain and all(f" {key} " in shown for key in plain)
+
+
+def test_a_weighting_shows_what_it_does_and_every_option():
+    for name in registry.WEIGHTINGS:
+        shown = call(f"weightings {name}").stdout
+        options = options_of("weighting", registry.find("weighting", name))
+        assert len(shown.splitlines()[0]) > 20 and options and all(f" {key} " in shown for key in options)
 
 
 def test_help_names_every_option_and_gives_examples():
     shown = call("run --help").stdout
-    options = "stream memory epochs seed seeds set device out data json quiet fresh"
+    options = "weighting stream network memory epochs seed seeds set device out data json quiet fresh debug"
     assert all(f"--{option} " in shown for option in options.split())
     assert "Examples" in shown and "everlearn run der++ --memory 50 --seeds 5" in shown
-    assert all(f"{command} " in call("--help").stdout for command in ("demo", "run", "methods", "streams", "data"))
+    assert all(f"{command} " in call("--help").stdout for command in cli.COMMANDS)
 
 
 def test_no_command_prints_the_help():
@@ -238,13 +248,15 @@ def test_again_refuses_what_would_be_no_repetition():
         {"experiment": {}},
         {"experiment": "er"},
         {"class_il": {"acc": 1.0, "bwt": 0.0}},
-        {"experiment": {**record["experiment"], "options": None}},
+        *({"experiment": {**record["experiment"], part: None}} for part in ("method", "weighting", "stream", "training")),
+        {"experiment": {**record["experiment"], "weighting": {"name": "fixed", "options": None}}},
     ):
         Path("bad.json").write_text(json.dumps(record | damage))
         assert "not the record of a run" in refused("bad.json")
     Path("bad.json").write_text("{")
     assert "is it a run's record?" in refused("bad.json")
-    Path("bad.json").write_text(json.dumps(record | {"experiment": {**record["experiment"], "precision": "bfloat16"}}))
+    record["experiment"]["training"]["precision"] = "bfloat16"
+    Path("bad.json").write_text(json.dumps(record))
     assert "needs a GPU" in refused("bad.json")
     write_own(y_train=np.arange(40)[::-1] % 4)
     assert "has changed since" in refused(f"runs/{name}")
@@ -257,7 +269,7 @@ def test_again_shows_what_came_out_when_another_run_failed():
         assert call(f"run er {QUICK} {words}").exit_code == 0
     first, second = (Path("runs", name, "result.json") for name in kept())
     record = json.loads(second.read_text())
-    record["experiment"]["lr"] = 1e30
+    record["experiment"]["training"]["lr"] = 1e30
     Path("wild.json").write_text(json.dumps(record))
     result = call(f"again {first} wild.json --quiet")
     assert result.exit_code == 1 and "50 of 50" in result.stdout and "1 of 2 runs failed" in result.stderr
@@ -268,7 +280,7 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
     store_ = store.Store("runs")
     experiment = Experiment.of("er", memory=20, epochs=2)
     with contextlib.suppress(KeyboardInterrupt), store_.recording(experiment) as recording:
-        run = everlearn.experiments.run.Run(experiment, everlearn.experiments.run.load(experiment), "cpu")
+        run = everlearn.experiments.run.Run(experiment, load(experiment.stream), "cpu")
         for _ in run.steps(recording.line, save=recording.checkpoint):
             if (Path(recording.folder) / "checkpoint").exists():
                 raise KeyboardInterrupt
@@ -295,16 +307,17 @@ def test_a_method_of_ones_own_is_measured_like_any_other():
         pass
 
     mine, er = everlearn.run(Brier(), epochs=1, memory=20), everlearn.run("er", epochs=1, memory=20)
-    assert mine["class_il"] == er["class_il"] and mine["experiment"]["method"] == "Brier"
+    assert mine["class_il"] == er["class_il"] and mine["experiment"]["method"]["name"] == "Brier"
 
     class Both(everlearn.OEWC):
         names, draws, remembers = ("new", "memory"), 1, True
         rehearse = everlearn.ER.rehearse
 
     assert everlearn.run(Both(), epochs=1, memory=20)["experiment"]["memory"] == 20
-    with pytest.raises(everlearn.BadInput, match="unknown method"):
-        everlearn.run(everlearn.ER)
-    with pytest.raises(everlearn.BadInput, match="unknown stream"):
+    assert everlearn.run(everlearn.ER, epochs=1, memory=20)["experiment"] == er["experiment"]
+    with pytest.raises(everlearn.BadInput, match="is no method"):
+        everlearn.run(3)
+    with pytest.raises(everlearn.BadInput, match="is no stream"):
         everlearn.run("er", everlearn.load("digits"))
     with pytest.raises(everlearn.BadInput, match="weights is the method object's own affair"):
         everlearn.run(Brier(), weights=(1, 2))
@@ -322,7 +335,7 @@ def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
             return self.layer(x.flatten(1))
 
     it = everlearn.run("er", epochs=1, network=Mine())
-    assert it["experiment"]["network"].startswith("Mine ")
+    assert it["experiment"]["network"]["name"].startswith("Mine ")
     assert it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
     assert it["provenance"]["settings"] != everlearn.run("er", epochs=1, network=Mine())["provenance"]["settings"]
 
@@ -351,7 +364,7 @@ def test_two_processes_share_the_work_and_neither_does_what_the_other_does():
 
 def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_dies(monkeypatch):
     experiment = Experiment.of("er", memory=20, epochs=1)
-    monkeypatch.setattr(places, "PATIENCE", 0.05)
+    monkeypatch.setattr(launchers, "PATIENCE", 0.05)
     holder = os.fork()
     if not holder:
         with store.Store().recording(experiment):
@@ -395,6 +408,15 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --set classes=cat", "known: 0, 1"),
         ("run er --set classes=1,1", "twice"),
         ("run er --set network=resnet", "did you mean 'resnet18'"),
+        ("run er --network resnet", "did you mean 'resnet18'"),
+        ("run er --weighting relations", "did you mean 'relation'"),
+        ("run rer --weighting split", "rer is er weighed by relation; to weigh it by split, say er"),
+        ("run finetune --weighting relation", "FineTune rehearses none"),
+        ("run er --lr 0.1", "it is a setting: --set lr="),
+        ("run er --weight-decay 0.1", "it is a setting: --set weight_decay="),
+        ("weightings relatoin", "did you mean 'relation'"),
+        ("methods er --weighting relatoin", "did you mean 'relation'"),
+        ("study digits --on slrum", "did you mean 'slurm'"),
         ("run er --set forward=both", "'joint'"),
         ("run er --set tasks=11", "11 tasks need as many classes, and there are 10"),
         ("run er --set tasks=0", "at least 1"),
@@ -413,8 +435,6 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --seed 1 --seeds 2", "one of the two"),
         ("run er --device gpu", "cuda"),
         ("run er --device cuda", "--device cpu"),
-        ("run er --stream npz:missing.npz", "no file missing.npz"),
-        ("run er --stream folder:missing", "no folder missing"),
         ("run er --stream npz:", "after the colon"),
         ("run er --stream mnist", "everlearn data get mnist"),
         ("run er --out /proc/nope", "--out"),
@@ -434,6 +454,11 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
 )
 def test_wrong_input_is_answered_in_one_sentence_with_the_way_out(words, expected):
     assert expected in answer(words)
+
+
+def test_data_of_ones_own_that_are_not_there_are_named():
+    assert f"no file {Path.cwd()}/missing.npz" in answer("run er --stream npz:missing.npz")
+    assert f"no folder {Path.cwd()}/missing" in answer("run er --stream folder:missing")
 
 
 def test_a_warm_up_without_an_end_is_pointed_out_once():
@@ -558,7 +583,7 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
 
 def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     good, wrong = Experiment.of("er", epochs=1), Experiment.of("er", epochs=1, lr=1e30)
-    outcomes = dict(local.pack_up([wrong, good], places.Job(store.Store()), lambda *_: None, pack=2))
+    outcomes = dict(local.pack_up([wrong, good], launchers.Job(store.Store()), lambda *_: None, pack=2))
     assert outcomes[good] is None and "finite" in str(outcomes[wrong])
     assert kept() == [good.name]
 
@@ -567,8 +592,12 @@ def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
     def wrong(*_, **__):
         raise RuntimeError("shapes differ")
 
-    monkeypatch.setattr(places, "perform", wrong)
-    assert str(call("run er").exception) == "shapes differ"
+    monkeypatch.setattr(launchers, "perform", wrong)
+    assert answer("run er", code=1) == "everlearn: RuntimeError: shapes differ; --debug shows where\n"
+    for words, variable in (("run er --debug", ""), ("run er", "1")):
+        monkeypatch.setenv("EVERLEARN_DEBUG", variable)
+        result = call(words)
+        assert result.exit_code == 1 and result.stderr.startswith("Traceback") and "in wrong\n" in result.stderr
 
 
 @contextlib.contextmanager
