@@ -1,4 +1,4 @@
-"""Names. Every method, weighting, stream, network and launcher is found by one: a registered name, `module:attr` or `file.py:attr`.
+"""Names. Every method, weighting, stream, network and launcher has one: registered, `module:attr` or `file.py:attr`.
 
 What is built in and what somebody else wrote is found the same way. Nothing is imported before it is asked for.
 """
@@ -23,15 +23,31 @@ from everlearn.errors import BadInput, unknown
 
 Thing = TypeVar("Thing")
 METHODS = {
-    **{"finetune": "finetune:FineTune", "joint": "joint:Joint", "oewc": "oewc:OEWC", "si": "si:SI", "lwf": "lwf:LwF"},
-    **{"gem": "gem:GEM", "agem": "agem:AGEM", "icarl": "icarl:ICaRL", "gss": "gss:GSS"},
-    **{"er": "er:ER", "er-ace": "er_ace:ERACE", "der": "der:DER", "der++": "derpp:DERpp"},
+    "finetune": "finetune:FineTune",
+    "joint": "joint:Joint",
+    "oewc": "oewc:OEWC",
+    "si": "si:SI",
+    "lwf": "lwf:LwF",
+    "gem": "gem:GEM",
+    "agem": "agem:AGEM",
+    "icarl": "icarl:ICaRL",
+    "gss": "gss:GSS",
+    "er": "er:ER",
+    "er-ace": "er_ace:ERACE",
+    "der": "der:DER",
+    "der++": "derpp:DERpp",
 }
 WEIGHTINGS = {
-    **{"fixed": "fixed:Fixed", "relation": "relation:Relation", "consolidate": "consolidate:Consolidate"},
-    **{"vanilla": "end_to_end:EndToEnd", "split": "split:Split", "balanced": "balanced:Balanced"},
-    **{"labelled": "labelled:Labelled", "averaged": "averaged:Averaged", "normalised": "normalised:Normalised"},
-    **{"annealed": "annealed:Annealed"},
+    "fixed": "fixed:Fixed",
+    "relation": "relation:Relation",
+    "consolidate": "consolidate:Consolidate",
+    "vanilla": "end_to_end:EndToEnd",
+    "split": "split:Split",
+    "balanced": "balanced:Balanced",
+    "labelled": "labelled:Labelled",
+    "averaged": "averaged:Averaged",
+    "normalised": "normalised:Normalised",
+    "annealed": "annealed:Annealed",
 }
 STREAMS = ("digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "tinyimagenet")
 within = lambda package, names: {name: f"everlearn.{package}.{place}" for name, place in names.items()}
@@ -39,7 +55,9 @@ BUILT_IN: dict[str, dict[str, str]] = {
     "method": within("methods", METHODS),
     "weighting": within("weightings", WEIGHTINGS),
     "stream": dict.fromkeys(STREAMS, "everlearn.data.streams:load"),
-    "network": {name: f"everlearn.networks:{own}" for name, own in dict(mlp="MLP", cnn="CNN", resnet18="ResNet18").items()},
+    "network": {
+        name: f"everlearn.networks:{own}" for name, own in dict(mlp="MLP", cnn="CNN", resnet18="ResNet18").items()
+    },
     "launcher": {name: f"everlearn.launchers.{name}:launch" for name in ("local", "ray", "slurm")},
 }
 # The paper's names of methods weighed by a relation.
@@ -59,7 +77,7 @@ def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
         of = kind or _kind(thing, name)
         if of not in BUILT_IN:
             raise unknown("kind", of, BUILT_IN)
-        if name in BUILT_IN[of] or of == "method" and name in ALIASES:
+        if name in BUILT_IN[of] or (of == "method" and name in ALIASES):
             raise BadInput(f"there is a {of} '{name}' already; choose another name")
         if not name or set(name) & set(":/\\ ,+"):
             raise BadInput(f"'{name}' is no name for a {of}: leave spaces, commas, colons, slashes and plus signs out")
@@ -106,15 +124,29 @@ def find(kind: str, name: str) -> Any:
         return imported(BUILT_IN[kind][name])
     if name not in _registered[kind]:
         if refers(kind, name):
-            return imported(name)
+            return check(kind, imported(name))
         _installed()
     if name not in _registered[kind]:
         raise unknown(kind, name, [*known(kind), *(ALIASES if kind == "method" else ())])
-    return _registered[kind][name]
+    return check(kind, _registered[kind][name])
+
+
+def check(kind: str, thing: Thing) -> Thing:
+    """The thing, if it is a class of methods or weightings, or of another kind something that makes one."""
+    if kind in ("method", "weighting"):
+        from everlearn.methods.base import Method
+        from everlearn.weightings.base import Weighting
+
+        base = {"method": Method, "weighting": Weighting}[kind]
+        if not (isinstance(thing, type) and issubclass(thing, base)):
+            raise BadInput(f"{thing!r} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
+    elif not callable(thing):
+        raise BadInput(f"{thing!r} is no {kind}; it must be a class or function that makes one")
+    return thing
 
 
 def parts(label: str) -> tuple[str, str | None]:
-    """The method and the weighting of what a table calls a row: `rer`, `er+consolidate`; None where it names no weighting."""
+    """The method and the weighting of a row's label: `rer`, `er+consolidate`; None where it names no weighting."""
     if label in ALIASES:
         return ALIASES[label]
     method, _, weighting = label.rpartition("+")
@@ -180,12 +212,13 @@ def _beside(folder: Path) -> Iterator[None]:
 
 
 def place(kind: str, thing: Any) -> tuple[str, str]:
-    """The name of a class or function of a kind, and how to find it from elsewhere: `module:attr` or `/path/file.py:attr`."""
+    """The name of a class or function, and how to find it from elsewhere: `module:attr` or `/path/file.py:attr`."""
     names: Mapping[str, Any] = {name: imported(at) for name, at in BUILT_IN[kind].items()} | _registered[kind]
     module, attribute = sys.modules[thing.__module__], thing.__qualname__
     file = getattr(module, "__file__", None)
+    file = file if file and Path(file).is_file() else None  # of what is read from a pipe it is `<stdin>`
     alone = module.__name__ == "__main__" or module.__name__.startswith("everlearn_file_")
-    if "<locals>" in attribute or alone and not file:
+    if "<locals>" in attribute or (alone and not file):
         raise BadInput(f"{attribute} is made inside a function or at a prompt; put it into a file, at its top level")
     at = f"{Path(file).resolve()}:{attribute}" if alone and file else f"{module.__name__}:{attribute}"
     name = next((name for name, one in names.items() if one is thing), None)
@@ -206,8 +239,10 @@ def built_in(thing: Any) -> bool:
 
 
 def source(thing: Any) -> str | None:
-    """A hash of the source of somebody else's class or function: its file, and what that imports from beside it or from its
-    own package. None of what is built in."""
+    """A hash of the source of somebody else's class or function; None of what is built in.
+
+    It is of the file, and of what that imports from beside it or from its own package.
+    """
     if built_in(thing):
         return None
     file = inspect.getsourcefile(thing)
@@ -218,8 +253,8 @@ def source(thing: Any) -> str | None:
     depth += path.name == "__init__.py"
     root = path.parents[depth]
     package = path.relative_to(root).parts[0] if depth else None
-    if package is None and root.name in ("site-packages", "dist-packages"):  # what is installed beside it is not its own
-        package = path.stem
+    if package is None and root.name in ("site-packages", "dist-packages"):
+        package = path.stem  # what is installed beside it is not its own
     digest = hashlib.sha256()
     for one in sorted(_reached(path, root, package)):
         digest.update(str(one.relative_to(root)).encode() + b"\0" + hashlib.sha256(one.read_bytes()).digest())
@@ -255,6 +290,10 @@ def _imports(file: Path, root: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = [*here[: len(here) - node.level], *(node.module or "").split(".")] if node.level else [node.module or ""]
+            base = (
+                [*here[: len(here) - node.level], *(node.module or "").split(".")]
+                if node.level
+                else [node.module or ""]
+            )
             stem = ".".join(part for part in base if part)
             yield from (f"{stem}.{alias.name}" if stem else alias.name for alias in node.names)

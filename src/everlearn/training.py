@@ -32,6 +32,8 @@ class Training:
         number("momentum", self.momentum, below=1)
         number("weight_decay", self.weight_decay)
         if self.forward not in FORWARDS:
-            raise BadInput(f"forward '{self.forward}' is neither 'separate' (one pass per batch) nor 'joint' (one for all)")
+            raise BadInput(
+                f"forward '{self.forward}' is neither 'separate' (one pass per batch) nor 'joint' (one for all)"
+            )
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,9 +89,10 @@ def read_digits() -> Images:
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
-    digits = load_digits()
+    digits: Any = load_digits()
     images, labels = digits.images.astype(np.uint8)[:, None], digits.target.astype(np.int64)
-    x_train, x_test, y_train, y_test = train_test_split(images, labels, test_size=0.25, random_state=0, stratify=labels)
+    parts: Any = train_test_split(images, labels, test_size=0.25, random_state=0, stratify=labels)
+    x_train, x_test, y_train, y_test = parts
     return Images((x_train, y_train), (x_test, y_test), SOURCES["digits"].names)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from everlearn.errors import BadInput, EverlearnError
 from everlearn.data import catalogue, formats, sources
+from everlearn.errors import BadInput, EverlearnError
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where the server says
 

@@ -350,7 +350,7 @@ def npz(path: Path) -> Parts:
     ]
     if len(lacking := np.setdiff1d(known, parts[1][1])):
         raise BadInput(f"y_test of {path} never has the label {lacking[0]}: both halves need every class")
-    return *parts, tuple(names.tolist())
+    return parts[0], parts[1], tuple(names.tolist())
 
 
 def _npz_images(path: Path, key: str, array: np.ndarray) -> np.ndarray:

@@ -70,7 +70,8 @@ def _recall(root: Path) -> dict[Seen, str]:
     """What is written down under the data root; nothing if that is not what this module writes."""
     try:
         rows = json.loads((root / MEMORY).read_text())
-        return {(os.path.abspath(root / name), *map(int, seen)): str(md5) for name, (*seen, md5) in rows.items()}
+        known = {(os.path.abspath(root / name), *map(int, seen)): str(md5) for name, (*seen, md5) in rows.items()}
+        return known  # pyright: ignore[reportReturnType]  # a row of another length is no file's
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
 

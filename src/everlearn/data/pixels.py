@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from everlearn.errors import BadInput
 
 @dataclass(frozen=True)
 class Pixels:
-    """Pad-crop and flip as told, then (x / top − mean) / std a channel. `top` is the value of a white pixel."""
+    """Pad-crop and flip as given, then (x / top − mean) / std per channel. `top` is the value of a white pixel."""
 
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
@@ -22,13 +23,16 @@ class Pixels:
     top: int = 255
     dtype: torch.dtype = torch.float32
     device: torch.device | str = "cpu"
+    # Made of these by __post_init__, and so no fields.
+    scale: ClassVar[Tensor]
+    shift: ClassVar[Tensor]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         lengths = {len(values) if hasattr(values, "__len__") else 0 for values in (self.mean, self.std)} - {1}
         if len(lengths) > 1 or 0 in lengths or not all(s > 0 for s in self.std) or not self.top > 0 or self.pad < 0:
             raise BadInput(
                 f"Pixels(mean={self.mean}, std={self.std}, pad={self.pad}, top={self.top}): mean and std are tuples, "
-                "a number a channel; std and top must be greater than 0, pad from 0 up"
+                "a number per channel; std and top must be greater than 0, pad from 0 up"
             )
         column = lambda values: torch.tensor(values, dtype=torch.float64).view(-1, 1, 1)
         mean, std = column(self.mean), column(self.std)
@@ -40,7 +44,7 @@ class Pixels:
         """Of the images it is for; 1: of any."""
         return len(self.shift)
 
-    def to(self, device, dtype: torch.dtype) -> Pixels:
+    def to(self, device: torch.device | str, dtype: torch.dtype) -> Pixels:
         return replace(self, device=device, dtype=dtype)
 
     def __call__(self, x: Tensor, view: Tensor | None = None) -> Tensor:
@@ -51,7 +55,7 @@ class Pixels:
 
     def crop(self, x: Tensor, view: Tensor) -> Tensor:
         """The window at (down, right) of the zero-padded image, mirrored where flip is 1."""
-        batch, channels, height, width = x.shape
+        batch, _, height, width = x.shape
         down, right, flip = view.unbind(1)
         rows = down[:, None] + torch.arange(height, device=x.device)  # [B, H]
         columns = torch.arange(width, device=x.device)

@@ -1,21 +1,22 @@
-"""A stream of tasks: one data set, its classes dealt out task by task."""
+"""A stream of tasks: one data set, its classes divided among the tasks."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.errors import BadInput, unknown
 from everlearn.data.identity import fingerprint
 from everlearn.data.pixels import Pixels
 from everlearn.data.sources import Images, own, read
+from everlearn.errors import BadInput, unknown
 
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "fingerprint", "load"]
 
@@ -63,11 +64,15 @@ class Stream:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height, width."""
-        return tuple(self.tasks[0].train[0].shape[1:])
+        return tuple(self.tasks[0].train[0].shape[1:])  # pyright: ignore[reportReturnType]  # images are [N, C, H, W]
 
     def merged(self) -> Task:
         """All tasks as one, to be tested on what there is to test on."""
-        joined = lambda pairs: tuple(torch.cat(column) for column in zip(*pairs))
+
+        def joined(pairs: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+            x, y = (torch.cat(column) for column in zip(*pairs))
+            return x, y
+
         tests = [task.test for task in self.tasks if task.test]
         train = joined(task.train for task in self.tasks)
         return Task(train, joined(tests) if tests else None, tuple(range(self.classes)))
@@ -80,14 +85,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a data set becomes unless told otherwise: number of tasks, pixels, network."""
+    """What a data set becomes by default: number of tasks, pixels, network."""
 
     tasks: int
     pixels: Pixels
     network: str
 
 
-CIFAR = dict(pad=4, flip=True)
+CIFAR: dict[str, Any] = dict(pad=4, flip=True)
 STREAMS: dict[str, Setting] = {
     "digits": Setting(5, Pixels(top=16), "mlp"),
     "mnist": Setting(5, Pixels((0.1307,), (0.3081,)), "cnn"),
@@ -108,7 +113,7 @@ def setting(name: str) -> Setting | None:
 
 
 def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int, ...]]) -> str | None:
-    """The network for a stream's images unless told otherwise; None where one's own, of this content, are not there."""
+    """The network for a stream's images by default; None where one's own, of this content, are not there."""
     if name in STREAMS:
         return STREAMS[name].network
     return content and ("resnet18" if min(shape()[1:]) >= 32 else "cnn")
@@ -131,7 +136,7 @@ def load(
     """A stream by name, from the folder `data` (default: $EVERLEARN_DATA, else ~/.cache/everlearn).
 
     `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
-    `tasks` is how many tasks the classes are dealt into, as evenly as can be.
+    `tasks` is how many tasks the classes are divided among, as evenly as can be.
     """
     known = setting(name)
     if tasks is not None and tasks < 1:
@@ -139,7 +144,7 @@ def load(
     images = read(name, data) if known else _own(name, fingerprint(name))
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
-        raise BadInput(f"classes {', '.join(map(str, classes))}: a class is named twice")
+        raise BadInput(f"classes {', '.join(map(str, classes or ()))}: a class is named twice")
     if shuffle is not None and shuffle < 0:
         raise BadInput(f"shuffle {shuffle} must be a number from 0 up")
     if shuffle is not None:
@@ -148,7 +153,7 @@ def load(
     if tasks > len(kept):
         raise BadInput(f"{tasks} tasks need as many classes, and there are {len(kept)}")
     bounds = [len(kept) * t // tasks for t in range(tasks + 1)]
-    dealt = [range(first, last) for first, last in pairwise(bounds)]
+    runs = [range(first, last) for first, last in pairwise(bounds)]
     renumber = np.full(len(images.names), -1)
     renumber[kept] = np.arange(len(kept))
     train, test = (_sorted(x, renumber[y]) for x, y in (images.train, images.test))
@@ -156,7 +161,7 @@ def load(
     return Stream(
         name=name,
         tasks=tuple(
-            Task(_part("training", *train, run, names), _part("test", *test, run, names), tuple(run)) for run in dealt
+            Task(_part("training", *train, run, names), _part("test", *test, run, names), tuple(run)) for run in runs
         ),
         names=names,
         pixels=known.pixels if known else _own_pixels(images.train[0]),
@@ -164,7 +169,7 @@ def load(
 
 
 def _tasks(known: Setting | None, classes: int) -> int:
-    """The stream's own number of tasks if it divides the classes kept, else two classes a task, or three in one."""
+    """The stream's own number of tasks if it divides the classes kept, else two classes per task, or three in one."""
     if known and classes % known.tasks == 0:
         return known.tasks
     return max(1, classes // 2)
@@ -192,7 +197,7 @@ def _part(half: str, x: Tensor, y: Tensor, run: range, names: Sequence[str]) -> 
 
 
 def _own_pixels(x: np.ndarray) -> Pixels:
-    """One's own images: their own mean and standard deviation a channel, and the usual augmentation if in colour."""
+    """One's own images: their own mean and standard deviation per channel, and the usual augmentation if in colour."""
     scaled = [x[:, channel] / 255 for channel in range(x.shape[1])]
     mean, std = tuple(float(c.mean()) for c in scaled), tuple(max(float(c.std()), 1e-3) for c in scaled)
     return Pixels(mean, std, **(CIFAR if x.shape[1] == 3 else {}))

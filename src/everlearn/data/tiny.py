@@ -1,10 +1,11 @@
-"""Tiny ImageNet's folder: 110,000 pictures, told from others by their list, and decoded once."""
+"""Tiny ImageNet's folder: 110,000 pictures, identified by their list, and decoded once."""
 
 import contextlib
 import functools
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -97,7 +98,9 @@ def _save(cache: Path, parts: formats.Parts, now: str) -> None:
     """Write what formats.npz reads, whole or not at all, and what it was made from."""
     train, test, names = parts
     draft = cache.with_name(f".{cache.name}.{os.getpid()}")
-    arrays = dict(zip(formats.NPZ, (*train, *test), strict=True), names=np.array(names), listing=np.array(now))
+    arrays: dict[str, Any] = dict(
+        zip(formats.NPZ, (*train, *test), strict=True), names=np.array(names), listing=np.array(now)
+    )
     with contextlib.suppress(OSError):  # a read-only or full disk costs time at the next start, not this run
         try:
             with draft.open("wb") as file:
