@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
 EVALUATION_BATCH = 500
+Stepping = Generator[None, None, None]  # a pause after each step
 
 
 class Learner:
@@ -102,7 +103,7 @@ class Learner:
             for _ in self._updating(task, report, Randomness.alone):
                 pass
 
-    def updating(self, task: Task, report: Callable[[dict[str, Any]], None] = lambda record: None) -> Iterator[None]:
+    def updating(self, task: Task, report: Callable[[dict[str, Any]], None] = lambda record: None) -> Stepping:
         """The same, one step at a time, so that several learners can share a GPU.
 
         What a network draws itself (dropout) is what it would draw undisturbed, and between two steps torch's
@@ -110,7 +111,7 @@ class Learner:
         """
         return self._updating(task, report, Randomness.by_turns)
 
-    def _updating(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Iterator[None]:
+    def _updating(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Stepping:
         if self._broken_off:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
@@ -128,7 +129,7 @@ class Learner:
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 
-    def _learn(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Iterator[None]:
+    def _learn(self, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable) -> Stepping:
         method, weighting, names = self.method, self.method.weighting, self.method.names
         if self.memory is None:
             like = task.train[0][:0].to(self.device)

@@ -1,7 +1,7 @@
-"""How fast is it here? Milliseconds a step of each method, in every way the machine can take one.
+"""How fast is it here? Milliseconds per step of each method, in every way the machine can take one.
 
-On a GPU the shapes are CIFAR-10's: ResNet-18, batch 32 + 32 (+ 32), random images; on the CPU those of digits: an MLP, batch
-10 + 10 (+ 10). Steps are of a second task, past the warm-up, an RRN update every fifth.
+On a GPU the shapes are CIFAR-10's: ResNet-18, batch 32 + 32 (+ 32), random images. On the CPU they are those of digits:
+an MLP, batch 10 + 10 (+ 10). Steps are of a second task, past the warm-up, an RRN update every fifth.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 
 from everlearn.core.capture import own_stream
+from everlearn.data import STREAMS, Task
 from everlearn.errors import BadInput
 from everlearn.experiments.experiment import Experiment, settable
+from everlearn.experiments.run import arithmetic
+from everlearn.experiments.studies import FAMILIES
 from everlearn.learner import Learner
 from everlearn.networks import build
-from everlearn.experiments.run import arithmetic
-from everlearn.data import STREAMS, Task
-from everlearn.experiments.studies import FAMILIES
 from everlearn.training import Training
 
 METHODS = ("er", "rer", "der++", "rder")
@@ -58,7 +58,7 @@ SHAPES = {"cuda": Shapes("cifar10", "resnet18", 32, 100), "cpu": Shapes("digits"
 
 
 def bench(device: str, methods: Sequence[str] = METHODS, tell: Callable[[str], None] = lambda line: None) -> dict:
-    """Everything as one document; `tell` gets a line a figure, as they come."""
+    """Everything as one document; `tell` gets a line per figure, as they come."""
     for method in methods:
         if Experiment.of(method).build().merges:
             raise BadInput(f"{method} learns all tasks at once, and bench times the steps of a second one")
@@ -123,7 +123,7 @@ def learner_of(method: str, device: str, way: Way, seed: int = 0, memory: int = 
 
 
 def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
-    """Median over the last epochs of a second task: milliseconds a step and run, new images a second, peak memory of a run."""
+    """Medians over the last epochs of a second task: milliseconds per step, new images per second, peak memory."""
     start, on_gpu = time.perf_counter(), device == "cuda"
     shapes = SHAPES[device] if way.capture or not on_gpu else SHAPES[device]._replace(steps=25)
     tasks = tasks_of(shapes, device)
@@ -164,7 +164,7 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
 
 
 def update_peak(hypergradient: str) -> float:
-    """MiB that one step with an RRN update needs beyond what is there before it, captured or not; RER, past the warm-up."""
+    """MiB that one step with an RRN update needs on top, captured or not; RER, past the warm-up."""
     way, peaks = Way("", "bfloat16", compile=True), []
     learner = learner_of("rer", "cuda", way, hypergradient=hypergradient)
     tasks = tasks_of(SHAPES["cuda"]._replace(steps=6), "cuda")

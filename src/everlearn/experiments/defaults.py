@@ -1,8 +1,8 @@
 """The settings an experiment starts from.
 
-Of each row: the method, the stream and the smallest memory it speaks for; a later row outweighs an earlier one. The rows of CIFAR
-and Tiny-ImageNet are the published settings; those of the smaller streams are ours. What a method weighs its terms by is in its
-own file (`weights`, `preset`); rows that say otherwise are for fixed weights alone.
+Of each row: the method, the stream and the smallest memory it applies to. A later row outweighs an earlier one. The
+rows of CIFAR and Tiny-ImageNet are the published settings; those of the smaller streams are our own. The weights of a
+method's terms are in its own file (`weights`, `preset`); rows that have other weights are for fixed ones alone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def defaults(method: str, weighting: str, stream: str, memory: int | None = None
     """The table's settings for a method on a stream, at a memory size (the stream's own unless given)."""
     merged: dict[str, Any] = {}
     for of_method, of_stream, from_memory, settings in DEFAULTS:
-        if fnmatchcase(method, of_method) and fnmatchcase(stream, of_stream):
-            if from_memory <= (memory or merged.get("memory", 0)):
-                merged |= settings
+        named = fnmatchcase(method, of_method) and fnmatchcase(stream, of_stream)
+        if named and from_memory <= (memory or merged.get("memory", 0)):
+            merged |= settings
     if weighting != "fixed":
         merged.pop("weights", None)
     return merged

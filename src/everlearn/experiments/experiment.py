@@ -54,22 +54,26 @@ class Experiment:
     ) -> Experiment:
         """An experiment from what is given and the table of defaults.
 
-        `method`, `weighting`, `stream` and `network` are names, `module:attr`, `file.py:attr`, classes, objects, or tables
-        of a name and options. All else is a setting of the training or an option of one of these, by its name, or where two
-        have it by a name such as `weighting.hidden`; strings are read as the setting's type.
+        `method`, `weighting`, `stream` and `network` are names, `module:attr`, `file.py:attr`, classes, objects, or
+        tables of a name and options. All else is a setting of the training or an option of one of these, by its name.
+        An option that two of them have is named such as `weighting.hidden`. Strings are read as the setting's type.
         """
         method, weighting = _weighed(method, weighting)
         found = {"method": look_up("method", method), "weighting": look_up("weighting", weighting)}
         found["stream"] = _data(stream, data)
         source = found["stream"]
-        network = network or streams.usual_network(source.at or source.name, source.source, lambda: _shape(source, data))
+        network = network or streams.usual_network(
+            source.at or source.name, source.source, lambda: _shape(source, given, data)
+        )
         found |= {"network": look_up("network", network)} if network else {}
-        kinds = {kind: {key: p.annotation for key, p in options_of(kind, one.thing).items()} for kind, one in found.items()}
-        places = _places(kinds)
+        kinds = {
+            kind: {key: p.annotation for key, p in options_of(kind, one.thing).items()} for kind, one in found.items()
+        }
+        owners = _owners(kinds)
         settings: dict[tuple[str, str], Any] = {}
         usual = defaults(found["method"].name, found["weighting"].name, source.name, _memory(given))
         for key, value in usual.items():
-            settings |= {place: value for place in places.get(key, [])[:1]}
+            settings |= dict.fromkeys(owners.get(key, [])[:1], value)
         for kind, one in found.items():
             for key, value in one.given.items():
                 if key not in kinds[kind]:
@@ -78,7 +82,7 @@ class Experiment:
         named = " × ".join(found[kind].name for kind in ("method", "weighting") if found[kind].name != "fixed")
         for key, value in given.items():
             if value is not None:
-                kind, key = _place(key, places, named)
+                kind, key = _owner(key, owners, named)
                 if found.get(kind) and key in found[kind].given:
                     raise BadInput(f"{key} is given twice, with {found[kind].name} and on its own; once is enough")
                 settings[kind, key] = read_as(key, value, {**kinds, "training": TRAINING, "": OWN}[kind][key])
@@ -90,8 +94,11 @@ class Experiment:
         if legacy.is_old(document):
             return cls.of(**legacy.settings(document))
         network = document["network"]
+        method, weighting, stream = (Spec.parse(document[kind]) for kind in ("method", "weighting", "stream"))
         return cls(
-            *(Spec.parse(document[kind]) for kind in ("method", "weighting", "stream")),
+            method,
+            weighting,
+            stream,
             network and Spec.parse(network),
             Training(**document["training"]),
             int(document["memory"]),
@@ -130,7 +137,11 @@ class Experiment:
 
     def settings(self) -> dict[str, Any]:
         """All settings side by side, by the names they are set by."""
-        flat: dict[str, Any] = {"method": self.method.name, "weighting": self.weighting.name, "stream": self.stream.name}
+        flat: dict[str, Any] = {
+            "method": self.method.name,
+            "weighting": self.weighting.name,
+            "stream": self.stream.name,
+        }
         flat |= {"network": self.network and self.network.name, "memory": self.memory, "seed": self.seed}
         flat |= asdict(self.training)
         for kind in ("stream", "method", "weighting", "network"):
@@ -164,7 +175,7 @@ class Experiment:
 
 
 def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:
-    """A method and its weighting, an alias taken apart."""
+    """A method and its weighting; an alias stands for both."""
     base, own = registry.parts(method) if isinstance(method, str) else (method, None)
     if own is not None:
         if weighting not in (None, own):
@@ -181,7 +192,7 @@ def settable(method: Any, weighting: Any = None, stream: Any = "digits", network
     things = {"method": look_up("method", method).thing, "weighting": look_up("weighting", weighting).thing}
     things["stream"] = _data(stream, None).thing
     things |= {"network": look_up("network", network).thing} if network else {}
-    return {"network", "weighting", *_places({kind: options_of(kind, thing) for kind, thing in things.items()})}
+    return {"network", "weighting", *_owners({kind: options_of(kind, thing) for kind, thing in things.items()})}
 
 
 def _data(given: Any, data: Path | str | None) -> Found:
@@ -206,7 +217,9 @@ def load(stream: Spec, data: Path | str | None = None) -> Stream:
     """The stream an experiment names, read once per process as long as its files are the same."""
     name, root = stream.at or stream.name, sources.data_root(Path(data) if data else None)
     if built_in(name) and (now := streams.fingerprint(name, root)) != stream.source:
-        raise BadInput(f"{name} has changed since the experiment was made{'' if now else ', or is not there'}; make it anew")
+        raise BadInput(
+            f"{name} has changed since the experiment was made{'' if now else ', or is not there'}; make it anew"
+        )
     return _load(name, stream, root)
 
 
@@ -222,28 +235,40 @@ def _load(name: str, stream: Spec, root: Path) -> Stream:
     return loaded
 
 
-def _shape(found: Found, data: Path | str | None) -> tuple[int, ...]:
-    """Of the images of a stream, with its usual options."""
-    return load(Spec(found.name, tuple(sorted(found.given.items())), found.source, found.at), data).shape
+def _shape(found: Found, given: Mapping[str, Any], data: Path | str | None) -> tuple[int, ...]:
+    """Of the images of a stream, with the options it is given."""
+    known, options = options_of("stream", found.thing), {}
+    for key, parameter in known.items():
+        value = found.given.get(key, given.get(f"stream.{key}", given.get(key)))
+        options[key] = parameter.default if value is None else read_as(key, value, parameter.annotation)
+    _complete(found, options)
+    options = tuple(sorted((key, frozen(value)) for key, value in options.items()))
+    return load(Spec(found.name, options, found.source, found.at), data).shape
 
 
-def _places(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
-    """Where each setting belongs: to the experiment itself, its training, or one of its specs, which two may share a name."""
-    places: dict[str, list[tuple[str, str]]] = {key: [("", key)] for key in OWN}
+def _complete(found: Found, options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        if value is inspect.Parameter.empty:
+            raise BadInput(f"{found.name} needs its option '{key}'; give it with --set {key}=…")
+
+
+def _owners(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str, str]]]:
+    """Which part each setting belongs to: the experiment, its training, or its specs, of which two may share a name."""
+    owners: dict[str, list[tuple[str, str]]] = {key: [("", key)] for key in OWN}
     for kind, keys in {"training": TRAINING, **kinds}.items():
         for key in keys:
-            places.setdefault(key, []).append((kind, key))
-            places[f"{kind}.{key}"] = [(kind, key)]
-    return places
+            owners.setdefault(key, []).append((kind, key))
+            owners[f"{kind}.{key}"] = [(kind, key)]
+    return owners
 
 
-def _place(key: str, places: Mapping[str, list[tuple[str, str]]], named: str) -> tuple[str, str]:
-    if key not in places:
-        raise unknown(f"setting of {named}", key, [name for name in places if "." not in name])
-    if len(places[key]) > 1:
-        ways = " or ".join(f"{kind}.{key}" for kind, _ in places[key])
+def _owner(key: str, owners: Mapping[str, list[tuple[str, str]]], named: str) -> tuple[str, str]:
+    if key not in owners:
+        raise unknown(f"setting of {named}", key, [name for name in owners if "." not in name])
+    if len(owners[key]) > 1:
+        ways = " or ".join(f"{kind}.{key}" for kind, _ in owners[key])
         raise BadInput(f"{key} is a setting of two of its parts; say {ways}")
-    return places[key][0]
+    return owners[key][0]
 
 
 def _memory(given: Mapping[str, Any]) -> int | None:
@@ -255,11 +280,11 @@ def _resolved(
 ) -> Experiment:
     """Everything that was left open, written out; what cannot be is refused."""
     of = lambda kind: {key: value for (place, key), value in settings.items() if place == kind}
-    chosen = {kind: {key: p.default for key, p in options_of(kind, found[kind].thing).items()} | of(kind) for kind in kinds}
+    chosen = {
+        kind: {key: p.default for key, p in options_of(kind, found[kind].thing).items()} | of(kind) for kind in kinds
+    }
     for kind, options in chosen.items():
-        for key, value in options.items():
-            if value is inspect.Parameter.empty:
-                raise BadInput(f"{found[kind].name} needs its option '{key}'; give it with --set {key}=…")
+        _complete(found[kind], options)
     training = of("training")
     if "precision" not in training and "network" in found:
         training["precision"] = networks.precision(found["network"].thing, checks.device(device).type)
@@ -280,7 +305,8 @@ def _resolved(
         number("memory", own["memory"], whole=True)
     elif own["memory"] < 1:
         raise BadInput(
-            f"memory {own['memory']} holds nothing; {found['method'].name} needs at least 1 (the usual sizes are 200 to 5120)"
+            f"memory {own['memory']} holds nothing; "
+            f"{found['method'].name} needs at least 1 (the usual sizes are 200 to 5120)"
         )
     spec = lambda kind: Spec(
         found[kind].name,
@@ -288,5 +314,7 @@ def _resolved(
         found[kind].source,
         found[kind].at,
     )
-    specs = {kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")}
+    specs: dict[str, Any] = {
+        kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")
+    }
     return cls(**specs, training=training, memory=own["memory"] if method.remembers else 0, seed=own["seed"])

@@ -1,6 +1,6 @@
-"""Records of the first format, when an experiment had one name for a method and its weighting: still read and run again.
+"""Records of the first format, with one name for a method and its weighting: still read and run again.
 
-{"method": "der+++consolidate", "stream": "cifar10", "memory": 200, …, "options": {"weights": [1, 0.2, 0.5], "warmup": 25}}
+{"method": "der+++consolidate", "stream": "cifar10", "memory": 200, …, "options": {"weights": [1, 0.2, 0.5]}}
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def is_old(document: Mapping[str, Any]) -> bool:
 
 
 def settings(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What Experiment.of takes, of an old record; what it does not say, or left open, is as in the table of defaults."""
+    """What Experiment.of takes, of an old record; what it does not say is as in the table of defaults."""
     if "object" in document["options"] or " " in (document["network"] or ""):
         raise BadInput("the record is of a method or network object; only the script that made it can run it again")
     method, weighting = registry.parts(document["method"])

@@ -91,7 +91,7 @@ def fingerprint(network: nn.Module) -> str:
 
 @functools.cache
 def _commit() -> str | None:
-    """The commit of the source tree this package runs from, with a + if the tree has changed since; None if installed."""
+    """The commit of the source tree this package runs from, with a + if there are changes; None if installed."""
     root = Path(__file__).parent
     git = lambda *words: subprocess.run(
         ["git", "-C", root, *words], capture_output=True, text=True, check=True

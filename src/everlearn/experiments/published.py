@@ -1,4 +1,4 @@
-"""The paper's published numbers, from `published.toml`: a table a study, a row as the study labels it."""
+"""The paper's published numbers, from `published.toml`: a table per study, its rows labelled as the study's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ class Figure(NamedTuple):
 
 
 SETTINGS = (
-    "ResNet-18, batch 32 and 32 a memory draw, 50 epochs a task, SGD 0.03 without momentum, five seeds; weights 1, 1 (ER, ER-ACE), "
-    "preset 1, 0.5 (RER, RER-ACE) and 1, 0.2, 0.5 (RDER); warm-up 25 epochs, Interval 5 unless varied."
+    "ResNet-18, batch 32 and 32 a memory draw, 50 epochs a task, SGD 0.03 without momentum, five seeds; "
+    "weights 1, 1 (ER, ER-ACE), preset 1, 0.5 (RER, RER-ACE) and 1, 0.2, 0.5 (RDER); "
+    "warm-up 25 epochs, Interval 5 unless varied."
 )
 
 Row = dict[str, dict[str, Figure | None]]  # "class_il" or "task_il": "acc" or "bwt": a figure, None where none is given

@@ -29,6 +29,7 @@ from everlearn.experiments.spec import Spec, look_up, options_of
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner
 from everlearn.methods.base import Method
+from everlearn.weightings.base import Weighting
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
@@ -64,14 +65,14 @@ def run(
     data: Path | str | None = None,
     report: Report | None = None,
     **settings: Any,
-) -> dict:
+) -> dict[str, Any]:
     """Run one experiment and return its result document.
 
-    `method`, `weighting`, `stream` and `network` are what Experiment.of takes: names, `file.py:attr`, classes or objects; or
-    `method` is an Experiment, such as `Experiment.read(result["experiment"])`, which is run as it is. With `out`, the run
-    is kept in a folder there, and an experiment that is there already is not run again unless `fresh`. Of a `network`
-    that is an nn.Module a copy is trained; it, and what is made inside a function or at a prompt, has no name to be kept
-    under. Threads wait for each other; for runs side by side use processes.
+    `method`, `weighting`, `stream` and `network` are what Experiment.of takes: names, `file.py:attr`, classes or
+    objects. Or `method` is an Experiment, such as `Experiment.read(result["experiment"])`, which is run as it is. With
+    `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless `fresh`.
+    Of a `network` that is an nn.Module a copy is trained; it, and what is made inside a function or at a prompt, has
+    no name to be kept under. Threads wait for each other; for runs side by side use processes.
     """
     module = network if isinstance(network, nn.Module) else None
     own = None
@@ -85,8 +86,8 @@ def run(
     if (module is not None or own is not None) and out is not None:
         what = "a network object" if own is None else f"{type(own).__name__}, made inside a function or at a prompt,"
         raise BadInput(
-            f"{what} has no name in a run's settings, so its run cannot be kept in a folder; put it into a file and give "
-            "file.py:name, or leave `out` away"
+            f"{what} has no name in a run's settings, so its run cannot be kept in a folder; "
+            "put it into a file and give file.py:name, or leave `out` away"
         )
     with _turn:
         if out is not None:
@@ -103,21 +104,31 @@ def _experiment(method: Any, stream: Any, given: dict[str, Any]) -> tuple[Experi
     if not isinstance(method, Method):
         return Experiment.of(method, stream, **given), None
     parts = {"method": method, "weighting": given.get("weighting") or getattr(method, "weighting", None)}
-    nameless = {kind: one for kind, one in parts.items() if not isinstance(one, str) and not registry.placed(kind, type(one))}
+    nameless = {
+        kind: one for kind, one in parts.items() if not isinstance(one, str) and not registry.placed(kind, type(one))
+    }
     if not nameless:
         return Experiment.of(method, stream, **given), None
-    if not isinstance(parts["weighting"], str):
-        method.weighting = parts["weighting"]
+    if (given_one := given.get("weighting")) is not None:
+        method = copy.copy(method)
+        method.weighting = given_one if isinstance(given_one, Weighting) else _made("weighting", given_one)
     checks.method(method)
     known = next(kind for kind in type(method).__mro__ if registry.placed("method", kind))
     options = options_of("method", type(method)).keys() | options_of("weighting", type(method.weighting)).keys()
     if twice := sorted(options & given.keys()):
         raise BadInput(f"{twice[0]} is the method object's own affair; give it where {type(method).__name__} is made")
     nearest = known if known.remembers == method.remembers else "er" if method.remembers else "finetune"
-    experiment = Experiment.of(nearest, stream, **given | {"weighting": None})
-    told = {"method": method, "weighting": method.weighting}
-    specs = {kind: Spec(type(one).__name__, (("object", provenance.described(one)),)) for kind, one in told.items()}
+    others: dict[str, Any] = given | {"weighting": None}
+    experiment = Experiment.of(nearest, stream, **others)
+    parts = {"method": method, "weighting": method.weighting}
+    specs = {kind: Spec(type(one).__name__, (("object", provenance.described(one)),)) for kind, one in parts.items()}
     return dataclasses.replace(experiment, **specs), method
+
+
+def _made(kind: str, given: Any) -> Any:
+    """What a name or a table of a name and options stands for."""
+    found = look_up(kind, given)
+    return found.thing(**found.given)
 
 
 def recorded(
@@ -152,7 +163,7 @@ def recorded(
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
-    return result
+    return result  # pyright: ignore[reportReturnType]  # what is done has a result
 
 
 def finish(steps: Steps) -> dict:
@@ -176,7 +187,7 @@ class Run:
         network: nn.Module | None = None,
         method: Method | None = None,
         deterministic: bool = False,
-        **engine: bool,
+        **engine: Any,
     ):
         if device == "cpu" and (precision := experiment.training.precision) != "float32":
             raise BadInput(f"precision {precision} is for a GPU; on the CPU leave it at float32")
@@ -212,8 +223,10 @@ class Run:
         save: Callable[[Callable[[], dict]], None] = lambda state: None,
         saved: dict | None = None,
     ) -> Steps:
-        """The run, a step at a time; its value at the end is the result document. `save` is offered the state after every
-        epoch and task, and `saved` is one to go on from."""
+        """The run, one step at a time; its value at the end is the result document.
+
+        `save` is offered the state after every epoch and task, and `saved` is one to go on from.
+        """
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.training.precision, self.deterministic):
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
@@ -288,12 +301,14 @@ def resident(stream: Stream, device: str) -> Stream:
 
 @contextlib.contextmanager
 def arithmetic(learner: Learner, precision: str, deterministic: bool = False) -> Iterator[None]:
-    """On the CPU a small network runs on one thread.
-    On a GPU `float32` means it: torch would convolve in tfloat32 of its own accord. There cuDNN tries its algorithms and
-    takes the fastest, which may be another the next time; `deterministic` takes one that always gives the same bits.
+    """Inside, torch's settings for a run.
 
-    These are settings of the whole process. Runs that take turns in it want the same ones: the first to come sets them, and
-    they are put back when the last one is gone.
+    On the CPU a small network runs on one thread. On a GPU `float32` means it: torch would convolve in tfloat32 of its
+    own accord. There cuDNN tries its algorithms and takes the fastest, which may be another the next time;
+    `deterministic` takes one that always gives the same bits.
+
+    These are settings of the whole process. Runs that take turns in it want the same ones: the first to come sets them,
+    and they are put back when the last one is gone.
     """
     global _inside, _before
     low = precision != "float32"

@@ -22,8 +22,11 @@ GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), 
 
 @dataclass(frozen=True)
 class Spec:
-    """A registered name, `module:attr` or `file.py:attr`, with every option resolved. Of what somebody else wrote, `source` is
-    a hash; of one's own data, of their content. `at` is where to find it, and no part of what it is."""
+    """A registered name, `module:attr` or `file.py:attr`, with every option resolved.
+
+    `source` is a hash: of what somebody else wrote, or of the content of one's own data. `at` is where to find it, and
+    no part of what it is.
+    """
 
     name: str
     options: tuple[tuple[str, Any], ...] = ()
@@ -57,7 +60,9 @@ def frozen(value: Any) -> Any:
     """Plain data that can be compared and hashed: lists become tuples; what is not plain data is refused."""
     if isinstance(value, (list, tuple)):
         return tuple(map(frozen, value))
-    if isinstance(value, (bool, int, float, str, types.NoneType)) and not (isinstance(value, float) and math.isnan(value)):
+    if isinstance(value, (bool, int, float, str, types.NoneType)) and not (
+        isinstance(value, float) and math.isnan(value)
+    ):
         return value
     raise BadInput(f"{value!r} is no plain value: an option is a number, a word, or a list of such")
 
@@ -94,14 +99,18 @@ def look_up(kind: str, given: Any) -> Found:
             _, at = registry.place(kind, thing)
         return Found(name, thing, registry.source(thing), at, {})
     if not isinstance(given, (type, types.FunctionType)):  # an object: its options are its attributes of the same names
+        if kind not in ("method", "weighting"):
+            raise BadInput(f"{given!r} is no {kind}; give a name, or a class or function that makes one")
         found = look_up(kind, type(given))
         try:
             read = {name: getattr(given, name) for name in options_of(kind, found.thing)}
         except AttributeError as error:
             own = type(given).__name__
-            raise BadInput(f"{own} does not keep its option '{error.name}' as an attribute, so its run has no name") from None
+            raise BadInput(
+                f"{own} does not keep its option '{error.name}' as an attribute, so its run has no name"
+            ) from None
         return found._replace(given=read)
-    name, at = registry.place(kind, given)
+    name, at = registry.place(kind, registry.check(kind, given))
     own = registry.built_in(given)
     return Found(name, given, registry.source(given), None if own else at, {})
 
@@ -154,7 +163,9 @@ def read_as(key: str, value: Any, kind: Any) -> Any:
             return str(value)
         return frozen(_literal(value))
     except (ValueError, TypeError, KeyError):
-        wanted = "numbers with commas between" if several and arguments[:1] == (float,) else "a list with commas between"
+        wanted = (
+            "numbers with commas between" if several and arguments[:1] == (float,) else "a list with commas between"
+        )
         raise BadInput(f"{key} '{value}' is not {WANTED.get(kind, wanted)}") from None
 
 

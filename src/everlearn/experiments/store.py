@@ -1,12 +1,13 @@
-"""Runs on disk: one folder a run, named after the experiment's hash.
+"""Runs on disk: one folder per run, named after the experiment's hash.
 
     experiment.json    the settings
-    metrics.jsonl      a line an epoch and a line a task, as they come
+    metrics.jsonl      a line per epoch and a line per task, as they come
     result.json        the accuracies, metrics, seconds and provenance
     *.safetensors      what the run leaves behind to be looked at
 
-A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run. A run of more
-than a minute leaves a `checkpoint` there, tensors and a checksum, from which it goes on if it is stopped or killed.
+A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run. A run
+of more than a minute leaves a `checkpoint` there, tensors and a checksum, from which it goes on if it is stopped or
+killed.
 """
 
 from __future__ import annotations
@@ -91,8 +92,11 @@ class Store:
 
     @contextlib.contextmanager
     def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
-        """A run being written; if it is there already, only when `fresh`. A run that fails of itself leaves nothing behind; one
-        that is stopped, by Ctrl-C, a full disk or a missing library, leaves its checkpoint, if it has one."""
+        """A run being written; if it is there already, only when `fresh`.
+
+        A run that fails of itself leaves nothing behind. One that is stopped, by Ctrl-C, a full disk or a missing
+        library, leaves its checkpoint, if it has one.
+        """
         self.prepare()
         every = _seconds(os.environ.get("EVERLEARN_CHECKPOINT", EVERY))
         final = self.path(experiment)
@@ -217,7 +221,7 @@ def alone(lock: Path, doing: str) -> Iterator[IO]:
     """A lock on a file, for one process at a time; the system releases it if the process dies. `doing` is what another
     process does that has it."""
     try:
-        file = open(lock, "a", opener=_here)
+        file = open(lock, "a", opener=_here)  # noqa: SIM115  # closed below: what fails in between is another error
     except FileNotFoundError:  # its folder has just been moved, as _claim expects
         raise
     except OSError as error:
@@ -282,7 +286,7 @@ def read_lines(folder: Path) -> list[dict]:
 
 
 def validation(folder: Path) -> dict[str, float] | None:
-    """The mean weights a relation gave validation samples at the end of a run's last task, where they were written down."""
+    """The mean weights a relation gave validation samples at the end of a run's last task, if they are on record."""
     with contextlib.suppress(OSError, ValueError):
         reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
         return reviews[-1]["weights"] if reviews and reviews[-1] else None

@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlearn.errors import BadInput, unknown
-from everlearn import registry
 from everlearn.experiments.experiment import Experiment, settable
 from everlearn.experiments.spec import look_up
 
-Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one a seed
+Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one per seed
 Overrides = Mapping[str, Any]
 
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
@@ -58,14 +57,15 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
         able = settable(**specs)
         fitting = {key: value for key, value in given.items() if key in able}
         fitting |= {key: value for key, value in given.items() if key in ("data", "device")}
-        row = [Experiment.of(**chosen | fitting | {"seed": seed}) for seed in range(seeds)]
+        every: list[dict[str, Any]] = [chosen | fitting | {"seed": seed} for seed in range(seeds)]
+        row = [Experiment.of(**settings) for settings in every]
         keeps = look_up("method", row[0].method).thing.remembers
         parts = [
             f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
         ]
         own = [_options(chosen[key]) for key in ("method", "weighting") if key in chosen]
         named = label or ", ".join([row[0].label + "".join(own), *parts])
-        if named in rows:
+        if rows.get(named, row) != row:  # what keeps no memory is the same at every size
             raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
         rows[named] = row
     return rows
@@ -101,7 +101,7 @@ def all_methods(seeds: int, given: Overrides, stream: str = "digits") -> Rows:
 
 
 def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
-    """Does the relation help on Split-Digits? Baselines, both orders of update, the rule without a net, and the paper's other ways."""
+    """Does the relation help on Split-Digits? Baselines, both orders of update, the rule, the paper's other ways."""
     rows: Rows = {}
     for memory in (20, 50, 100):
         for base, relational in FAMILIES.items():
@@ -140,8 +140,9 @@ OWN = {
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
-# Methods and the baselines they are compared with. Is it the relation, or the phase? The relation, with another outer batch,
-# without rows told apart, without the step's size; a rule; a small step. And what should the weights be good for?
+# Methods and the baselines they are compared with. Is it the relation, or the phase? The relation; with another outer
+# batch, with the same weights for all rows, without the step's size; a rule; a small step. And what should the weights
+# be good for?
 PHASE = {m: base for base in OWN for m in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS))}
 OUTER = dict.fromkeys(("der++", "rder", "der+++labelled", "der+++consolidate"), "der++")
 
@@ -197,7 +198,7 @@ QUICK = (  # a name, seeds, what `beside` is given, and words for it
     ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
     ("fashion-mnist", 5, ("fashion-mnist", "mlp", (50, 200, 1000), 5, OWN), "Fashion-MNIST, three memory sizes"),
 )
-STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, rows, question
+STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds by default, rows, question
     "table1-cifar10": (5, partial(table1, "cifar10"), f"Table 1: all methods {CIFAR}, memory 200, 500 and 5120"),
     "table1-tinyimagenet": (5, partial(table1, "tinyimagenet"), "Table 1: all methods on Tiny-ImageNet"),
     "table2-cifar100": (
@@ -268,7 +269,10 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds unless told otherwise, ro
 
 
 def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: Overrides = {}) -> Study:
-    """A built-in study or a TOML file's; `only` rows whose label has one of these, `given` settings for every run that has them."""
+    """A built-in study or a TOML file's.
+
+    `only` keeps rows whose label has one of these; `given` are settings for every run that has them.
+    """
     if name.endswith(".toml"):
         found = read(Path(name), seeds, given)
     elif name in STUDIES:
@@ -302,7 +306,7 @@ def _settable(experiment: Experiment) -> set[str]:
 
 
 def bases(study: Study, against: str) -> dict[str, str]:
-    """The row each row is to be compared with: a method's whose label is else the same, or the one with this very label."""
+    """The row each row is compared with: the one of this method with an otherwise equal label, or of this label."""
     found = {}
     for label in study.rows:
         alike = ", ".join([against, *label.split(", ")[1:]])
@@ -356,7 +360,7 @@ def _axis(path: Path, key: str, value: Any) -> Any:
         )
     if key in ("method", "weighting", "stream", "network"):
         named = value if isinstance(value, list) else [value]
-        if not named or not all(isinstance(v, str) or isinstance(v, dict) and "name" in v for v in named):
+        if not named or not all(isinstance(v, str) or (isinstance(v, dict) and "name" in v) for v in named):
             raise BadInput(f"{path}: {key} = {value!r} must be a name, a table with a name, or a list of such")
         return named
     if not (plain(value) or row(value)):

@@ -21,11 +21,11 @@ import torch
 
 from everlearn import registry
 from everlearn.core import ranks
+from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.run import Run, choose, finish
 from everlearn.experiments.store import Store, alone
-from everlearn.data import Stream
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials
 RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays 1
@@ -34,17 +34,20 @@ HOLDOUT = 0.1
 
 
 def rivals(given: Sequence[Mapping[str, Any]]) -> dict[str, list[Experiment]]:
-    """By method, the experiments asked for, one a seed, and those of its relational version where there is one."""
+    """By method, the experiments asked for, one per seed, and those of its relational version where there is one."""
     own = [Experiment.of(**settings) for settings in given]
     first = own[0]
     if first.weighting.name != "fixed":
         raise BadInput(
-            f"{first.label} weighs its loss terms by {first.weighting.name}; tune {first.method.name}, its weights are fixed"
+            f"{first.label} weighs its loss terms by {first.weighting.name}; "
+            f"tune {first.method.name}, its weights are fixed"
         )
     method = first.build()
     if len(method.names) == 1:
         several = [name for name in registry.known("method") if len(registry.find("method", name).names) > 1]
-        raise BadInput(f"{first.label} has one loss term, so no weight to tune; methods that have: {', '.join(several)}")
+        raise BadInput(
+            f"{first.label} has one loss term, so no weight to tune; methods that have: {', '.join(several)}"
+        )
     if given[0].get("weights") is not None:
         raise BadInput("weights are what is searched for; leave --set weights away")
     if not method.own_draws():
@@ -96,8 +99,9 @@ def search(
 ) -> dict:
     """The best weights of `trials` trials, and every trial's figures. Trials that are there already are not run again.
 
-    A trial's value is the Class-IL ACC on the images held out, the mean of the experiments, which differ in their seeds
-    alone. The default weights are the first trial. `seconds` are those of finished trials. `tell` gets a line a trial.
+    A trial's value is the Class-IL ACC on the images held out, the mean of the experiments, which differ in their
+    seeds alone. The default weights are the first trial. `seconds` are those of finished trials. `tell` gets a line
+    per trial.
     """
     if ranks.distributed():
         raise BadInput("tuning runs in one process; leave torchrun away")
@@ -135,8 +139,8 @@ def search(
     complete = [trial for trial in found if trial["acc"] is not None]
     if not complete:
         raise EverlearnError(
-            f"none of {trials} trials came to its end, for the loss did not stay a finite number; a smaller learning rate "
-            f"than {first.training.lr} may help (--set lr={first.training.lr / 10:g})"
+            f"none of {trials} trials came to its end, for the loss did not stay a finite number; "
+            f"a smaller learning rate than {first.training.lr} may help (--set lr={first.training.lr / 10:g})"
         )
     return {
         "file": str(path),
