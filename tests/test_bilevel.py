@@ -1,7 +1,7 @@
 """The hypergradient is exact, and a relational step is Algorithm 1 as printed."""
 
-import dataclasses
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -12,13 +12,12 @@ from torch.nn import functional as F
 
 import everlearn
 from everlearn import ER, ERACE, BadInput, Batch, DERpp, Learner
-from everlearn.core.step import SGD
-from everlearn.core.step import Step, train_step
-from everlearn.core.theta import MainNet
 from everlearn.core.memory import Memory
-from everlearn.networks import CNN, ResNet18
 from everlearn.core.plan import Draw, plan_epoch, reservoir
+from everlearn.core.step import SGD, Step, train_step
 from everlearn.core.terms import weighed
+from everlearn.core.theta import MainNet
+from everlearn.networks import CNN, ResNet18
 from everlearn.weightings import Consolidate, EndToEnd, Labelled, Relation, RelationReplayNet, Split
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient, slope
 from everlearn.weightings.net import norms
@@ -35,7 +34,7 @@ def random_batch(seed: int, classes: tuple[int, ...]) -> Batch:
 
 
 def situation(kind):
-    """A BatchNorm ResNet in float64 in the middle of a stream: method, network, new batch, memory batches, outer batches."""
+    """A BatchNorm ResNet in float64 in the middle of a stream: method, network, new, memory and outer batches."""
     torch.manual_seed(0)
     network = ResNet18((3, 8, 8), CLASSES, width=4)
     method = kind()
@@ -545,7 +544,7 @@ def test_balanced_refuses_a_memory_it_cannot_foresee():
 
 @pytest.mark.parametrize("kind", METHODS)
 def test_labelled_asks_of_the_outer_draws_their_labels_alone(kind):
-    """L = Σ_draws (1/B) Σ_i −log softmax(z_i)[y_i]; for methods that rehearse nothing else it is their own outer loss."""
+    """L = Σ_draws (1/B) Σ_i −log softmax(z_i)[y_i]; for methods that rehearse nothing else it is their own."""
     method, net, _, _, outer = situation(kind)
     seen = net.at(net.theta, virtual=True)
     by_hand = sum(-z.log_softmax(1)[range(B), b.y].mean() for z, b in zip(seen(*(b.x for b in outer)), outer))
@@ -587,9 +586,8 @@ def test_a_net_whose_weights_are_used_otherwise_still_learns_from_its_own_step(k
             steps.append(torch.allclose(stepped, step.net.theta.detach() - step.sgd.lr * g, rtol=0, atol=1e-12))
             super()._learn(method, step, terms, weights, inner, outer, stepped)
 
-    learner = Learner(CNN(stream.shape, 4), ER(weighting=Watched(warmup=1)), classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4,
-        lr=0.05, dtype=torch.float64,
-    )  # fmt: skip
+    settings = dict(classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4, lr=0.05, dtype=torch.float64)
+    learner = Learner(CNN(stream.shape, 4), ER(weighting=Watched(warmup=1)), **settings)
     for task in stream:
         learner.update(task)
     assert len(steps) == 20 and all(steps)

@@ -5,16 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import learner_of, toy
+from conftest import LABELS, learner_of, toy
 
 import everlearn
 from everlearn.core.capture import Graphs
-from everlearn.experiments.experiment import RECIPES
 
 
 @pytest.fixture
 def watched(monkeypatch):
-    """Steps as on a GPU, but for the replaying: the first of a kind as it is, the others watched as the recorded one is."""
+    """Steps as on a GPU, but for the replaying: the first of a kind as it is, others watched as the recorded one is."""
 
     def step(graphs, variant, number, row, tape):
         if variant not in graphs.graphs:
@@ -25,7 +24,7 @@ def watched(monkeypatch):
     monkeypatch.setattr(Graphs, "step", step)
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", LABELS)
 def test_no_step_of_ours_binds_anew_what_the_next_one_reads(watched, name):
     if name == "gem":
         pytest.importorskip("quadprog")

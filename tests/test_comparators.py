@@ -11,14 +11,14 @@ from torch import nn
 from torch.nn import functional as F
 
 from everlearn import AGEM, GEM, GSS, BadInput, Batch, ICaRL, Learner
+from everlearn.core.plan import chances
 from everlearn.methods import agem, gem, gss, icarl
 from everlearn.networks import CNN, MLP
-from everlearn.core.plan import chances
 
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05, memory=8) | settings
-    return Learner(method, network, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(network, method, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
 
 
 def loss_at(learner, theta, x, y) -> torch.Tensor:
@@ -235,7 +235,7 @@ def test_gss_replaces_as_algorithm_2_says():
     """Row i is met with probability Cᵢ / Σ C and gives way with probability Cᵢ / (Cᵢ + c); never for c ≥ 1."""
     scores = torch.tensor([0.5, 0.25, 0.0, 1.25, 9.0]).double()  # four rows and the spare one
     place = lambda c, meets, lot, free=4: int(
-        gss.places(scores, *(torch.tensor([v]).double() for v in (c, free, meets, lot)))
+        gss.rows_taken(scores, *(torch.tensor([v]).double() for v in (c, free, meets, lot)))
     )
     assert [place(0.2, meets, 0.0) for meets in (0.0, 0.2, 0.26, 0.37, 0.38, 0.99)] == [0, 0, 1, 1, 3, 3]
     for row, meets in ((0, 0.1), (1, 0.3), (3, 0.9)):
@@ -243,7 +243,7 @@ def test_gss_replaces_as_algorithm_2_says():
         assert place(0.2, meets, bar - 1e-6) == row and place(0.2, meets, bar + 1e-6) == 4
     assert place(1.0, 0.1, 0.0) == place(1.5, 0.1, 0.0) == 4
     assert place(1.5, 0.9, 0.9, free=2) == 2, "while there is room everything is kept"
-    both = gss.places(scores, *(torch.tensor([v, v]).double() for v in (0.2, 4.0, 0.1, 0.0)))
+    both = gss.rows_taken(scores, *(torch.tensor([v, v]).double() for v in (0.2, 4.0, 0.1, 0.0)))
     assert both.tolist() == [4, 0], "two for one row: the last arrival has it"
 
 

@@ -4,15 +4,15 @@ import copy
 
 import pytest
 import torch
-from conftest import learner_of, toy
+from conftest import LABELS, learner_of, toy
 from test_learner import Counting
 
 import everlearn
-from everlearn.experiments.experiment import RECIPES, Experiment
-from everlearn.networks import build
+from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
-from everlearn.weightings import Weighting
 from everlearn.launchers import perform
+from everlearn.networks import build
+from everlearn.weightings import Weighting
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 
@@ -39,7 +39,7 @@ def learn(name: str, **settings) -> torch.Tensor:
     return learner.net.theta.detach().cpu()
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", LABELS)
 def test_captured_equals_eager(name):
     if name == "gem":
         pytest.importorskip("quadprog")
@@ -82,9 +82,7 @@ def test_a_deterministic_run_of_a_resnet_gives_the_same_bits(tmp_path):
     np.savez(tmp_path / "mine.npz", x_train=images(400), y_train=labels(400), x_test=images(80), y_test=labels(80))
     experiment = Experiment.of("rder", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=2, memory=40)
     stream = str(tmp_path)
-    results = [
-        perform([experiment], Store(f"{stream}/{n}"), device="cuda", deterministic=True)[0] for n in range(2)
-    ]
+    results = [perform([experiment], Store(f"{stream}/{n}"), device="cuda", deterministic=True)[0] for n in range(2)]
     weights = [(Store(f"{stream}/{n}").path(experiment) / "weighting.safetensors").read_bytes() for n in range(2)]
     assert results[0]["class_il"] == results[1]["class_il"] and weights[0] == weights[1]
 

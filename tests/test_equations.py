@@ -8,16 +8,16 @@ from conftest import toy
 from torch import nn
 
 from everlearn import DER, ER, ERACE, Batch, DERpp, FineTune, Fixed, Learner, cross_entropy, distance
-from everlearn.core.step import SGD
-from everlearn.metrics import accuracy, summary
-from everlearn.networks import CNN, MLP, ResNet18
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Draw, plan_epoch, reservoir
+from everlearn.core.step import SGD
+from everlearn.core.terms import EMPTY, Terms, weighed
+from everlearn.data.streams import Pixels
+from everlearn.metrics import accuracy, summary
+from everlearn.networks import CNN, MLP, ResNet18
 from everlearn.registry import find, known
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.diagnostics import labels
-from everlearn.data.streams import Pixels
-from everlearn.core.terms import EMPTY, Terms, weighed
 
 B, C = 6, 5
 

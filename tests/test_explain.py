@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 import everlearn
+from everlearn.core.state import part
 from everlearn.errors import BadInput
-from everlearn.weightings.net import RelationReplayNet
+from everlearn.experiments.store import validation
 from everlearn.report import console, explain, svg
 from everlearn.report.page import page as html
 from everlearn.report.rounding import ticks
 from everlearn.report.terminal import show
-from everlearn.core.state import part
-from everlearn.experiments.store import validation
+from everlearn.weightings.net import RelationReplayNet
 
 SMALL = {"memory": 20, "epochs": 2, "batch": 32, "classes": ["0", "1", "2", "3"], "tasks": 2}
 
@@ -239,7 +239,8 @@ def test_names_cannot_break_the_page(copy):
     nasty = ["<script>alert(1)</script>", "\"><img src=x onerror='alert(1)'>", "a & b ]]>", "bell\x07\x1b[31m"]
 
     def change(result):
-        result["classes"], result["experiment"]["stream"] = nasty, "folder:</title><script>alert(2)</script>"
+        named = result["experiment"]["stream"]
+        result["classes"], named["name"] = nasty, "folder:</title><script>alert(2)</script>"
 
     rewrite(folder, change)
     page, root = html(folder), elements(folder)
@@ -340,7 +341,8 @@ def test_proposed_weights_are_called_so_where_preset_ones_were_in_use(runs):
 
 def test_run_without_learned_weights_is_refused_by_name(runs):
     with pytest.raises(
-        BadInput, match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*everlearn run rer"
+        BadInput,
+        match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*\(--weighting relation\)",
     ):
         explain.read(runs["er"])
 

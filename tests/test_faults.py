@@ -16,8 +16,7 @@ from everlearn.core import norm
 from everlearn.core.capture import Graphs
 from everlearn.core.norm import Norm
 from everlearn.core.theta import MainNet
-from everlearn.weightings import Relation
-from everlearn.weightings import bilevel
+from everlearn.weightings import Relation, bilevel
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient
 
 double = dict(dtype=torch.float64)
@@ -70,7 +69,9 @@ def test_attention_has_both_hypergradients_and_they_agree(name):
 def test_a_vision_transformer_with_dropout_learns_relationally(hypergradient):
     stream, records = toy(tasks=2, each=40), []
     torch.manual_seed(0)
-    learner = Learner(ViT(stream.shape, 4, dropout=0.1), ER(Relation(hypergradient=hypergradient)),
+    learner = Learner(
+        ViT(stream.shape, 4, dropout=0.1),
+        ER(Relation(hypergradient=hypergradient)),
         classes=4,
         pixels=stream.pixels,
         memory=10,

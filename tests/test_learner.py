@@ -1,4 +1,4 @@
-"""A learner with a network and images of one's own: what the owner did to them counts, and what cannot be is said before any work."""
+"""A learner with a network and images of one's own: what the owner did to them counts, what cannot be is said first."""
 
 import copy
 import re
@@ -10,8 +10,8 @@ from conftest import learner_of, toy
 from torch import nn
 
 import everlearn
+from everlearn import ER, Consolidate, DERpp, Fixed, Learner, Pixels, Relation, Task, Training, Weighting
 from everlearn.networks import CNN
-from everlearn import ER, Fixed, Learner, Pixels, Relation, Task, Weighting
 
 
 def refused(words: str):
@@ -424,7 +424,7 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
     stream = toy()
     method = type("Mine", (everlearn.ER,), {"rehearse": rehearse})()
     with refused("Mine: learn and rehearse must each give a list of Term(loss, batch)"):
-        Learner(method, linear(), classes=4, pixels=stream.pixels).update(stream.tasks[0])
+        Learner(linear(), method, classes=4, pixels=stream.pixels).update(stream.tasks[0])
 
 
 # How it is made ------------------------------------------------------------------------------------------------------
@@ -443,15 +443,64 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(method=ER(Fixed(0.5))), "weights 0.5: ER has 2 loss terms"),
         (dict(method=ER(Fixed("ab"))), "weight 'a' must be a number"),
         (dict(method=ER(Fixed((1, -1)))), "weight -1 must be a number from 0 up"),
-        (dict(pixels=255), "pixels must be a everlearn.Pixels"),
-        (dict(method=everlearn.ER(Relation)), "the weighting must be an object"),
-        (dict(method=everlearn.ER((1, 2))), "the weighting must be an object"),
+        (dict(training={"epochs": 3}), "training must be an everlearn.Training"),
+        (dict(training=Training(), lr=0.1), "lr is a part of `training`; give either, not both"),
+        (dict(learning_rate=0.1), "unknown setting of a Learner 'learning_rate'"),
+        (dict(method="err"), "unknown method 'err'; did you mean"),
+        (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
+        (dict(pixels=255), "pixels must be an everlearn.Pixels"),
+        (dict(method=everlearn.ER(Relation)), "the weighting must be a name or an object"),
+        (dict(method=everlearn.ER((1, 2))), "the weighting must be a name or an object"),
     ],
 )
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):
     settings = dict(method=everlearn.ER(), network=linear(), classes=4) | wrong
     with refused(words):
         Learner(settings.pop("network"), settings.pop("method"), **settings)
+
+
+@pytest.mark.parametrize(
+    ("named", "made"),
+    [
+        (("er",), lambda: ER(Fixed((1, 1)))),
+        (("der++", "fixed"), lambda: DERpp(Fixed((1, 0.2, 0.5)))),
+        (("er", "consolidate"), lambda: ER(Consolidate((1, 0.5)))),
+        (("rer",), lambda: ER(Relation((1, 0.5)))),
+    ],
+)
+def test_a_name_is_the_object_and_a_training_its_fields(named, made):
+    stream, ends = toy(), []
+    settings = dict(classes=4, pixels=stream.pixels, memory=8)
+    for given, more in ((named, dict(training=Training(2, 4, lr=0.05))), ((made(),), dict(epochs=2, batch=4, lr=0.05))):
+        torch.manual_seed(0)
+        learner = Learner(CNN(stream.shape, 4), *given, **settings, **more)
+        for task in stream:
+            learner.update(task)
+        ends.append(learner.net.theta.detach().clone())
+    assert torch.equal(*ends)
+
+
+def test_a_weighting_that_is_given_takes_the_place_of_the_methods_own():
+    learner = Learner(linear(), ER(), Consolidate(), classes=4)
+    assert isinstance(learner.method.weighting, Consolidate)
+    assert isinstance(Learner(linear(), "rer", "fixed", classes=4).method.weighting, Fixed)
+
+
+def test_without_weights_a_method_has_its_own_and_a_learned_weighting_its_preset():
+    rows = lambda *given: Learner(linear(), *given, classes=4).method.weighting
+    assert rows("er").row.tolist() == [1, 1] and rows("er", "relation").preset.tolist() == [1, 0.5]
+    for weights in (rows("der++").row, rows("der++", "relation").preset):
+        assert weights.tolist() == pytest.approx([1, 0.2, 0.5])
+    assert rows("der").row.tolist() == rows("der", "consolidate").preset.tolist() == pytest.approx([1, 0.3])
+
+
+def test_a_method_as_an_object_weighs_as_its_name_does_in_a_run():
+    settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, memory=10)
+    by_name, by_object = everlearn.run("der++", **settings), everlearn.run(DERpp(), **settings)
+    assert by_name["experiment"] == by_object["experiment"] and by_name["class_il"] == by_object["class_il"]
+    assert by_name["experiment"]["weighting"]["options"]["weights"] == [1, 0.2, 0.5]
+    learner = Learner(linear(), DERpp(), classes=4)
+    assert learner.method.weighting.row.tolist() == pytest.approx([1, 0.2, 0.5])
 
 
 @pytest.mark.parametrize("wrong", [dict(interval=2.5), dict(warmup="3"), dict(hidden=0), dict(rrn_lr=1e300)])
@@ -470,6 +519,6 @@ def test_a_gpu_that_is_not_there_is_said_not_to_be():
 def test_a_method_that_was_refused_can_be_put_right_and_used():
     method = everlearn.ER(Fixed((1,)))
     with refused("ER has 2 loss terms"):
-        Learner(method, linear(), classes=4)
+        Learner(linear(), method, classes=4)
     method.weighting.weights = (1, 1)
-    Learner(method, linear(), classes=4)
+    Learner(linear(), method, classes=4)

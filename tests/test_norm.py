@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from everlearn.core import norm
-from everlearn.experiments.bench import bench
-from everlearn.core.theta import MainNet
-from everlearn.networks import CNN, build
 from everlearn.core.norm import Grouped, Norm
+from everlearn.core.theta import MainNet
+from everlearn.experiments.bench import bench
+from everlearn.networks import CNN, build
 
 double = dict(dtype=torch.float64)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from everlearn.core.memory import EMPTY, Memory
-from everlearn.core.plan import POOLS, balanced, choose, draw, holding, plan_epoch, reservoir
+from everlearn.core.plan import POOLS, Draw, balanced, choose, draw, holding, plan_epoch, reservoir
 
 
 def survivors(count: int, capacity: int, batch: int, seed: int) -> list[int]:
@@ -31,7 +31,7 @@ def test_every_presented_sample_is_as_likely_to_be_in_the_reservoir():
         kept = survivors(count, capacity, 10, seed)
         assert len(kept) == capacity
         counts[kept] += 1
-    # A sample is in or out: its count has variance n p (1 − p), so the statistic is smaller by 1 − p than a multinomial's.
+    # A sample is in or out: its count has variance n p (1 − p), so the statistic is 1 − p times a multinomial's.
     assert (
         abs(
             chi_square(
@@ -70,7 +70,7 @@ def test_a_reservoir_planned_an_epoch_at_a_time_is_algorithm_r_one_by_one():
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_draw_is_without_replacement_from_the_filled_rows_of_its_pool(pool):
     filled = np.array([60, 70, 80])
-    rows = draw(np.random.default_rng(0), filled, [pool], 10)
+    rows = draw(np.random.default_rng(0), filled, [Draw(pool)], 10)
     for row, count in zip(rows, filled):
         assert len(set(row)) == 10 and row.min() >= 0 and row.max() < count
         assert all((number % 5 == 0) == (pool == "outer") for number in row) or pool == "all"
@@ -113,7 +113,7 @@ def same(a: list, b: list, part: str) -> bool:
 
 def test_a_plan_is_a_function_of_seed_task_and_epoch():
     make = lambda *key, **more: plan_epoch(
-        *key, samples=50, batch=5, pools=["all"], capacity=20, slot_rule=reservoir, pad=4, flip=True, **more
+        *key, samples=50, batch=5, draws=[Draw()], capacity=20, slot_rule=reservoir, pad=4, flip=True, **more
     )
     plan, again = make(1, 2, 3), make(1, 2, 3)
     for part in ("order", "draws", "slots", "views"):
@@ -123,8 +123,8 @@ def test_a_plan_is_a_function_of_seed_task_and_epoch():
 
 
 def test_methods_that_draw_differently_see_the_same_order_and_keep_the_same_samples():
-    make = lambda pools: plan_epoch(0, 0, 0, samples=50, batch=5, pools=pools, capacity=20, slot_rule=reservoir)
-    one, two = make(["all"]), make(["all", "all"])
+    make = lambda draws: plan_epoch(0, 0, 0, samples=50, batch=5, draws=draws, capacity=20, slot_rule=reservoir)
+    one, two = make([Draw()]), make([Draw(), Draw()])
     assert same(one, two, "order") and same(one, two, "slots")
 
 
@@ -150,7 +150,7 @@ def test_the_plan_knows_which_labels_the_memory_holds_at_every_step():
     memory, labels = Memory(12, torch.zeros(1, 1, 2, 2, dtype=torch.uint8)), random.integers(0, 3, 50)
     for epoch in range(2):
         now = memory.y.numpy().copy()
-        settings = dict(samples=50, batch=5, pools=["balanced"], capacity=12, slot_rule=reservoir)
+        settings = dict(samples=50, batch=5, draws=[Draw("balanced")], capacity=12, slot_rule=reservoir)
         plan = plan_epoch(0, 0, epoch, presented=50 * epoch, labels=(now, labels), **settings)
         held = holding(now, labels[np.stack([row.order for row in plan])], np.stack([row.slots for row in plan]))
         for row, foreseen in zip(plan, held):
@@ -162,11 +162,13 @@ def test_the_plan_knows_which_labels_the_memory_holds_at_every_step():
                     a == n or a >= taken.max() - 1 for a, n in zip(taken, there)
                 )  # none is behind but for want of rows
             y = torch.from_numpy(labels)[row.order]
-            memory.write(row.slots, torch.zeros(5, 1, 2, 2, dtype=torch.uint8), y, None)
+            memory.write(row.slots, torch.zeros(5, 1, 2, 2, dtype=torch.uint8), y)
 
 
 def test_the_spare_row_swallows_the_rejected_and_empty_rows_are_labelled_so():
-    memory = Memory(2, torch.zeros(1, 1, 2, 2, dtype=torch.uint8), classes=3)
+    memory = Memory(2, torch.zeros(1, 1, 2, 2, dtype=torch.uint8), {"logits": (3,)})
     x, y, z = torch.ones(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 2, 1]), torch.randn(4, 3)
-    memory.write(torch.tensor([2, 0, 2, 2]), x, y, z)
-    assert memory.y[:2].tolist() == [1, EMPTY] and torch.equal(memory.recorded[0], z[1]) and memory.x[1].sum() == 0
+    memory.write(torch.tensor([2, 0, 2, 2]), x, y, logits=z)
+    assert (
+        memory.y[:2].tolist() == [1, EMPTY] and torch.equal(memory.stored["logits"][0], z[1]) and memory.x[1].sum() == 0
+    )

@@ -1,4 +1,4 @@
-"""One run over two processes is the run of one: the same parameters, memory, net of weights and statistics, to 1e-10."""
+"""One run over two processes is the run of one: the same parameters, memory, net and statistics, to 1e-10."""
 
 import json
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import toy
+from conftest import built, toy
 from torch import nn
 
 import everlearn
 from everlearn import Learner, Relation
-from everlearn.experiments.experiment import RECIPES, defaults
-from everlearn.networks import CNN, MLP, Block
 from everlearn.core.norm import Norm
+from everlearn.experiments.experiment import settable
+from everlearn.networks import CNN, MLP, Block
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="torch has no gloo here")
 SOURCE = Path(everlearn.__file__).parents[1]
@@ -48,7 +48,7 @@ class Unmarked(nn.Module):
 NETWORKS = {"MLP": MLP, "CNN": CNN, "Residual": Residual, "Unmarked": Unmarked}
 MOST = ("er", "er-ace", "der++", "rer", "rer-ace", "rder")
 OTHERS = ("finetune", "joint", "oewc", "si", "lwf", "gem", "agem", "icarl", "gss", "der")
-WEIGHTINGS = ("er+split", "er-ace+vanilla", "der+++consolidate")
+WEIGHTINGS = ("er+split", "er-ace+vanilla", "der+++consolidate", "der+relation", "gss+relation")
 CASES = [(name, "MLP", {}) for name in MOST] + [(name, "CNN", {}) for name in MOST + OTHERS + WEIGHTINGS]
 CASES += [
     ("rer", "MLP", {"order": "fresh"}),
@@ -70,11 +70,11 @@ def learned(name: str, network: str, more: dict) -> dict[str, torch.Tensor]:
     """The whole state of a learner after two tasks, and the records of its epochs as numbers."""
     stream = toy(pixels=everlearn.Pixels((0.5,), (0.25,), pad=1, flip=True))
     torch.manual_seed(int(os.environ.get("RANK", 0)))  # other weights on each rank: the first one's count
-    options = defaults(name, "digits") | {"warmup": 1, "interval": 2}
     own = {key: more[key] for key in more if key in ("forward", "momentum", "weight_decay")}
+    options = {"warmup": 1, "interval": 2} | {key: more[key] for key in more if key not in own}
     learner = Learner(
-        RECIPES[name].build(options | more),
         NETWORKS[network](stream.shape, stream.classes),
+        built(name, **{key: options[key] for key in options if key in settable(name)}),
         classes=stream.classes,
         pixels=stream.pixels,
         memory=10,
@@ -104,7 +104,7 @@ def flat(record):
 def refusals() -> list[str]:
     """What several ranks cannot do, in the words a user gets."""
     stream = toy()
-    make = lambda method, network, **more: Learner(method, network, classes=4, pixels=stream.pixels, **more)
+    make = lambda method, network, **more: Learner(network, method, classes=4, pixels=stream.pixels, **more)
     mlp = lambda: MLP(stream.shape, 4)
     asked = [
         lambda: make(everlearn.ER(), mlp(), batch=5),
@@ -188,6 +188,7 @@ ONE_FAILS = """
 import os
 from everlearn import errors, learner
 from everlearn.cli import app as cli
+from everlearn.experiments import run
 
 class Learner(learner.Learner):
     def evaluate(self, stream):
@@ -195,7 +196,7 @@ class Learner(learner.Learner):
             raise errors.EverlearnError("the lights went out")
         return super().evaluate(stream)
 
-cli.runs.Learner = Learner
+run.Learner = Learner
 cli.main()
 """
 

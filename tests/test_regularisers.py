@@ -14,7 +14,7 @@ from everlearn.networks import CNN
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05) | settings
-    return Learner(method, network, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(network, method, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
 
 
 class TwoParameters(nn.Module):
@@ -85,7 +85,10 @@ def test_the_importance_of_a_quadratic_is_the_drop_in_loss_along_each_parameter(
     step = type("", (), {"net": net, "sgd": type("", (), {"lr": lr})})
     method.begin_task(learner, None)
     for _ in range(5000):
-        theta -= lr * method.direction(h * theta, step)
+        g = h * theta
+        way = method.direction(g, step)
+        theta -= lr * way
+        method.after_step(step, g, way)
     drop = h * (start**2 - theta**2) / 2
     assert torch.allclose(method.path, drop, rtol=1e-3)
     method.end_task(learner, None)
@@ -102,7 +105,9 @@ def test_si_pulls_with_twice_its_importance_and_does_not_count_the_pull_as_a_gra
     method.importance += torch.tensor([1.0, 0.0])
     method.anchor -= 1.0
     g = torch.tensor([10.0, 10.0], dtype=torch.float64)
-    assert method.direction(g, step).tolist() == [10 + 2 * 3 * 1 * 1, 10]
+    way = method.direction(g, step)
+    assert way.tolist() == [10 + 2 * 3 * 1 * 1, 10] and not method.path.any(), "a virtual step leaves no trace"
+    method.after_step(step, g, way)
     assert method.path.tolist() == [0.5 * 10 * 16, 0.5 * 10 * 10]
 
 
