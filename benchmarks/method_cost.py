@@ -1,10 +1,10 @@
-"""Seconds an epoch of every method on the CPU, relative to fine-tuning, and beside avalanche-lib where it has the method.
+"""Seconds an epoch of every method on the CPU, relative to fine-tuning, and beside avalanche-lib where it has it.
 
     python benchmarks/method_cost.py [--peer PYTHON SCRIPT] [--json FILE]
 
-Split-Digits, MLP 64-100-10, batch 10 (+ 10), memory 100, 5 epochs a task, one thread. Every method is timed once a round, in turn;
-the figures are medians over the rounds, processor time as the peer's own. PYTHON is an interpreter with avalanche-lib, SCRIPT a
-program that takes a method's name and prints “… X ms an iteration …” for the same setting.
+Split-Digits, MLP 64-100-10, batch 10 (+ 10), memory 100, 5 epochs a task, one thread. Every method is timed once a
+round, in turn; the figures are medians over the rounds, processor time as the peer's own. PYTHON is an interpreter with
+avalanche-lib, SCRIPT a program that takes a method's name and prints “… X ms an iteration …” for the same setting.
 """
 
 import argparse
@@ -17,13 +17,21 @@ import torch
 from records import keep
 
 import everlearn
-from everlearn.experiments.experiment import RECIPES, Experiment
+from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.run import Run
 from everlearn.experiments.studies import LITERATURE
 
 PEERS = {  # what avalanche-lib calls them
-    **{"finetune": "naive", "oewc": "ewc", "si": "si", "lwf": "lwf", "agem": "agem", "gem": "gem", "gss": "gss"},
-    **{"er": "er", "er-ace": "erace", "der++": "der"},
+    "finetune": "naive",
+    "oewc": "ewc",
+    "si": "si",
+    "lwf": "lwf",
+    "agem": "agem",
+    "gem": "gem",
+    "gss": "gss",
+    "er": "er",
+    "er-ace": "erace",
+    "der++": "der",
 }
 
 
@@ -34,7 +42,7 @@ def seconds(name: str, stream) -> float:
     start = time.process_time()
     for task in [stream.merged()] if learner.method.merges else stream:
         learner.update(task)
-    return (time.process_time() - start) / e.epochs
+    return (time.process_time() - start) / e.training.epochs
 
 
 def peer(command: list[str], name: str) -> float:
@@ -56,11 +64,10 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     stream = everlearn.load("digits")
-    names = [name for name in LITERATURE if name in RECIPES]
-    ours = {name: [] for name in names}
-    theirs = {name: [] for name in names if name in PEERS and arguments.peer}
+    ours = {name: [] for name in LITERATURE}
+    theirs = {name: [] for name in LITERATURE if name in PEERS and arguments.peer}
     for _ in range(arguments.rounds):
-        for name in names:
+        for name in LITERATURE:
             ours[name].append(seconds(name, stream))
             if name in theirs:
                 theirs[name].append(peer(arguments.peer, name))
@@ -71,7 +78,7 @@ def main():
             "of_finetune": round(median[name] / median["finetune"], 2),
             "of_peer": round(median[name] / statistics.median(theirs[name]), 2) if name in theirs else None,
         }
-        for name in names
+        for name in LITERATURE
     }
     for name, row in rows.items():
         beside = "" if row["of_peer"] is None else f", {row['of_peer']:.2f} of avalanche-lib's"

@@ -2,7 +2,7 @@
 
     python benchmarks/precision.py --data DIR [--method rer] [--epochs 2] [--seeds 5] [--json FILE]
 
-CIFAR-10 at the published settings but for the number of epochs. The eager runs are processes of their own, side by side.
+CIFAR-10 at the published settings but for the number of epochs. The eager runs are processes of their own, together.
 """
 
 import argparse
@@ -15,22 +15,22 @@ from pathlib import Path
 from records import keep_of_gpu
 
 from everlearn import Experiment
-from everlearn.experiments.experiment import RECIPES
-from everlearn.launchers import perform
-from everlearn.experiments.run import Run, finish, load
+from everlearn.experiments.experiment import load, settable
+from everlearn.experiments.run import Run, finish
 from everlearn.experiments.store import Store
+from everlearn.launchers import perform
 
 
 def experiment(method: str, epochs: int, seed: int, precision: str) -> Experiment:
     """With the published Interval, which would else follow the number of epochs."""
-    interval = 5 if "interval" in RECIPES[method].options() else None
+    interval = 5 if "interval" in settable(method) else None
     return Experiment.of(method, "cifar10", epochs=epochs, seed=seed, precision=precision, interval=interval)
 
 
 def eager(method: str, epochs: int, seed: int, data: Path) -> float:
     """Class-IL accuracy in float32, an operation at a time."""
     e = experiment(method, epochs, seed, "float32")
-    run = Run(e, load(e, data), "cuda", capture=False, compile=False)
+    run = Run(e, load(e.stream, data), "cuda", capture=False, compile=False)
     return finish(run.steps())["class_il"]["acc"]
 
 

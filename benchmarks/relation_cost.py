@@ -19,14 +19,12 @@ import torch
 from records import keep
 
 from everlearn import ER, DERpp
-from everlearn.core.sgd import SGD
-from everlearn.core.step import Step, train_step
-from everlearn.core.theta import MainNet
 from everlearn.core.memory import Memory
-from everlearn.networks import build
-from everlearn.weightings import Relation
+from everlearn.core.step import SGD, Step, train_step
 from everlearn.core.terms import Batch
-from everlearn.weightings import Fixed
+from everlearn.core.theta import MainNet
+from everlearn.networks import build
+from everlearn.weightings import Fixed, Relation
 
 B, CLASSES, INTERVAL = 8, 10, 5
 BASES = {"ER": ER, "DER++": DERpp}
@@ -44,11 +42,13 @@ class Variant:
         random = torch.Generator().manual_seed(0)
         image = lambda: torch.randn(B, 3, 32, 32, generator=random)
         batch = lambda: Batch(
-            image(), torch.randint(CLASSES, (B,), generator=random), torch.randn(B, CLASSES, generator=random)
+            image(),
+            torch.randint(CLASSES, (B,), generator=random),
+            stored={"logits": torch.randn(B, CLASSES, generator=random)},
         )
-        self.new, *memory = (batch() for _ in range(1 + len(weighting.pools(self.method.draws))))
-        self.replay, self.extra = tuple(memory[: self.method.draws]), tuple(memory[self.method.draws :])
-        self.memory = Memory(B, self.new.x, CLASSES if self.method.records else 0)
+        own, extra, _ = self.method.all_draws()
+        self.new, self.replay, self.extra = batch(), tuple(batch() for _ in own), tuple(batch() for _ in extra)
+        self.memory = Memory(B, self.new.x, dict.fromkeys(self.method.keeps, (CLASSES,)))
 
     def step(self, due: bool) -> None:
         rows = torch.arange(B)
@@ -88,7 +88,8 @@ def variants(base) -> dict[str, tuple]:
 
 def peak(base: str, name: str) -> float:
     """MiB above the start, in a fresh process."""
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import relation_cost; relation_cost.measure({base!r}, {name!r})"
+    here = str(Path(__file__).parent)
+    code = f"import sys; sys.path.insert(0, {here!r}); import relation_cost; relation_cost.measure({base!r}, {name!r})"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return float(out.stdout)
 

@@ -1,8 +1,9 @@
-"""How long until a run is at its full speed? Seconds from a process's start until each kind of step is compiled, recorded and replayed.
+"""How long until a run is at its full speed? Seconds from a process's start until each kind of step is recorded.
 
     python benchmarks/start_up.py [--method rder] [--json FILE]
 
-Two processes of the same shapes, one after the other, on a GPU. Before the first, torch's cache of compiled kernels and Python's of compiled modules are empty.
+Two processes of the same shapes, one after the other, on a GPU, compiling, recording and replaying. Before the first,
+torch's cache of compiled kernels and Python's of compiled modules are empty.
 """
 
 import argparse

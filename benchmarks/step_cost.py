@@ -2,8 +2,8 @@
 
     python benchmarks/step_cost.py [--json FILE]
 
-MLP 64-100-10, batch 10 + 10, memory 100, one thread. The two are timed in turn, many times over; the figure is the ratio of
-the medians. Both are given the same plan and end with the same weights, which is checked first.
+MLP 64-100-10, batch 10 + 10, memory 100, one thread. The two are timed in turn, many times over; the figure is the
+ratio of the medians. Both are given the same plan and end with the same weights, which is checked first.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from records import keep
 from torch.nn import functional as F
 
 import everlearn
+from everlearn.core.plan import Draw, plan_epoch, reservoir
 from everlearn.learner import Learner
 from everlearn.networks import build
-from everlearn.core.plan import plan_epoch, reservoir
 
 EPOCHS, BATCH, MEMORY, LR = 2, 10, 100, 0.1
 
@@ -31,7 +31,7 @@ def plans(samples: int):
             epoch,
             samples=samples,
             batch=BATCH,
-            pools=["all"],
+            draws=[Draw()],
             capacity=MEMORY,
             presented=presented,
             slot_rule=reservoir,
@@ -61,7 +61,8 @@ def bare(x, y, network):
 
 
 def ours(task, network, stream):
-    learner = Learner(network, everlearn.ER(), classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
+    learner = Learner(
+        network, everlearn.ER(), classes=10, pixels=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
     )
     learner.update(task)
     return network
@@ -96,7 +97,8 @@ def main():
     pairs = sorted(b / a for a, b in zip(times["bare loop"], times["everlearn"]))
     print(
         f"one ER step: bare loop {medians['bare loop']:.0f} µs, everlearn {medians['everlearn']:.0f} µs; "
-        f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and {pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}"
+        f"ratio {ratio:.2f} (half of the rounds between {pairs[len(pairs) // 4]:.2f} and "
+        f"{pairs[3 * len(pairs) // 4]:.2f}); weights apart by {apart:.1e}"
     )
     record = {
         "microseconds": medians,
