@@ -1,25 +1,34 @@
 """Every method, on every shared property."""
 
-import copy
 import ast
+import copy
+import graphlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import learner_of, toy
+from conftest import LABELS, learner_of, toy
 from torch import nn
 
 import everlearn
-from everlearn import Experiment, Learner
-from everlearn.experiments.experiment import RECIPES, defaults
-from everlearn.methods import ER, METHODS
+from everlearn import ER, DERpp, Experiment, Learner, registry
+from everlearn.experiments.defaults import defaults
 from everlearn.networks import CNN, MLP
+from everlearn.weightings.base import weights_of
 
 SOURCE = Path(everlearn.__file__).parent
 # Every method, every relational one, and every weighting on DER++, which has the most terms; some on ER, too.
-TABLE = [name for name in RECIPES if not name.startswith(("er+a", "er+n", "er-ace+"))]
+TABLE = [name for name in LABELS if not name.startswith(("er+a", "er+n", "er-ace+"))]
+TABLE += [
+    "der+consolidate",
+    "der+relation",
+    "gss+consolidate",
+    "gss+relation",
+]  # any weighting, any method that rehearses
+METHODS = {name: registry.find("method", name) for name in registry.METHODS}
 
 
 def learn(name: str, stream, *given, **settings) -> Learner:
@@ -276,7 +285,7 @@ def test_an_experiments_hash_depends_on_every_setting_and_on_nothing_else():
 
 
 def test_the_published_defaults():
-    weights = lambda method, memory: dict(Experiment.of(method, "cifar10", memory=memory).options)["weights"]
+    weights = lambda method, memory: Experiment.of(method, "cifar10", memory=memory).weighting["weights"]
     assert [weights("der++", m) for m in (50, 200, 500, 5120)] == [
         (1, 0.1, 0.5),
         (1, 0.1, 0.5),
@@ -285,20 +294,20 @@ def test_the_published_defaults():
     ]
     assert weights("rer", 200) == weights("rer-ace", 200) == (1, 0.5) and weights("rder", 200) == (1, 0.2, 0.5)
     er = Experiment.of("er", "cifar10")
-    assert (er.batch, er.lr, er.epochs, er.momentum, er.weight_decay, er.network, er.tasks) == (
-        32,
-        0.03,
-        50,
-        0,
-        0,
-        "resnet18",
-        5,
-    )
+    assert er.training == everlearn.Training(epochs=50, batch=32, lr=0.03, momentum=0, weight_decay=0)
+    assert er.network.name == "resnet18" and er.stream["tasks"] == 5
+
+
+def test_a_methods_weights_are_its_own_by_name_and_as_an_object():
+    for method, name in ((ER(), "er"), (DERpp(), "der++"), (everlearn.LwF(), "lwf")):
+        one, other = Experiment.of(method), Experiment.of(name)
+        assert one == other and one.hash == other.hash and one.weighting["weights"] == (method.weights or (1, 1))
 
 
 def test_ones_own_data_have_the_same_defaults_whatever_they_are_called():
-    assert defaults("er", "folder:data/mnist") == defaults("er", "folder:data/birds") == defaults("er", "npz:x-mnist")
-    assert defaults("er", "mnist") == defaults("er", "fashion-mnist") != defaults("er", "folder:data/mnist")
+    of = lambda stream: defaults("er", "fixed", stream)
+    assert of("folder:data/mnist") == of("folder:data/birds") == of("npz:x-mnist")
+    assert of("mnist") == of("fashion-mnist") != of("folder:data/mnist")
 
 
 def test_an_odd_number_of_classes_is_dealt_as_evenly_as_can_be():
@@ -316,46 +325,63 @@ def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
     assert sum(len(t.train[0]) for t in digits) == 1347 and sum(len(t.test[0]) for t in digits) == 450
 
 
-def imports(path: Path) -> set[str]:
-    """The parts of the package a module imports when it is itself imported."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("everlearn"):
-            names = [node.module] if node.module != "everlearn" else [f"everlearn.{alias.name}" for alias in node.names]
-            found |= {name.split(".")[1] for name in names if "." in name}
-    return found
+ORDER = (
+    *("version", "errors", "registry", "training", "core", "data", "weightings", "methods", "networks", "metrics"),
+    *("checks", "learner", "experiments", "launchers", "report", "cli"),
+)
+
+
+def imports(path: Path, functions: bool = True) -> set[str]:
+    """What a module imports of the package, inside its functions too or not; not what only a type checker sees."""
+    found, todo = set(), [ast.parse(path.read_text())]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            todo += node.orelse
+        elif functions or not isinstance(node, (ast.FunctionDef, ast.Lambda)):
+            todo += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            within = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {whole if module(whole) else node.module for whole in within.values()}
+    return {name for name in found if name.startswith("everlearn.")}
+
+
+def module(name: str) -> bool:
+    path = SOURCE.parent.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
 
 
 def test_imports_point_one_way():
-    """cli → report → places → runs → learner → engine → methods | relation → mainnet, memory, plan, streams, terms → ranks → errors."""
-    layers = [
-        {"errors", "version", "state"},
-        {"ranks"},
-        {"seeding", "tape", "plan", "descent", "metrics", "provenance"},
-        {"norm"},
-        {"networks", "terms", "streams", "mainnet", "capture"},
-        {"methods", "relation", "memory"},
-        {"engine", "checks"},
-        {"learner"},
-        {"experiments"},
-        {"store", "studies"},
-        {"runs"},
-        {"places", "bench", "published", "tune"},
-        {"report"},
-        {"cli"},
-    ]
-    level = {name: number for number, names in enumerate(layers) for name in names}
+    """Each part of the package knows those before it in ORDER; the registry alone finds by name what comes after it."""
     for path in SOURCE.rglob("*.py"):
         part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        upward = [name for name in imports(path) - {part} if part in level and level[name] >= level[part]]
-        assert not upward, (path, upward)
-    assert "relation" not in set().union(*(imports(p) for p in (SOURCE / "methods").glob("*.py")))
-    assert "methods" not in set().union(*(imports(p) for p in (SOURCE / "relation").glob("*.py")))
+        if not part.startswith("__"):
+            known = {name.split(".")[1] for name in imports(path, functions=part != "registry")}
+            upward = [name for name in known if ORDER.index(name) > ORDER.index(part)]
+            assert not upward, (path, upward)
+
+
+def test_no_module_imports_one_that_imports_it():
+    graph = {}
+    for path in SOURCE.rglob("*.py"):
+        own = ".".join(("everlearn", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        graph[own] = imports(path, functions=False)
+        # What is imported brings its package along.
+        graph[own] |= {up for name in graph[own] for up in packages(name) if not f"{own}.".startswith(f"{up}.")}
+    assert len(list(graphlib.TopologicalSorter(graph).static_order())) == len(graph)
+
+
+def packages(name: str) -> list[str]:
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(2, len(parts))]
 
 
 def test_importing_everlearn_brings_in_nothing_heavy():
     heavy = ["sklearn", "rich", "typer", "optuna", "PIL", "pandas", "matplotlib", "torchvision", "torch._dynamo"]
-    code = f"import torch, sys; before = set(sys.modules); import everlearn; print([m for m in {heavy} if m in sys.modules and m not in before])"
+    code = "import torch, sys; before = set(sys.modules); import everlearn"
+    code += f"; print([m for m in {heavy} if m in sys.modules and m not in before])"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
     )
@@ -381,7 +407,7 @@ def test_other_images_under_the_same_name_are_another_experiment(tmp_path):
     second = write(1)
     other = everlearn.run("er", f"npz:{tmp_path}/mine.npz", tasks=2, epochs=1, batch=4)
     assert first.hash != second.hash and write(0).hash == first.hash
-    assert one["experiment"]["content"] != other["experiment"]["content"]
+    assert one["experiment"]["stream"]["source"] != other["experiment"]["stream"]["source"]
 
 
 def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
@@ -393,7 +419,7 @@ def test_a_result_in_memory_is_the_result_on_disk(tmp_path):
 def test_a_learner_says_what_does_not_fit_together():
     stream = toy()
     make = lambda method, network=None, **more: Learner(
-        method, network or MLP(stream.shape, 4), classes=4, pixels=stream.pixels, batch=4, **more
+        network or MLP(stream.shape, 4), method, classes=4, pixels=stream.pixels, batch=4, **more
     )
     with pytest.raises(everlearn.BadInput, match="FineTune rehearses none"):
         make(everlearn.FineTune(everlearn.Relation()))
@@ -444,8 +470,9 @@ def test_a_learner_says_what_is_wrong_with_a_task():
         with pytest.raises(everlearn.BadInput, match=words):
             learner.update(task)
     with pytest.raises(everlearn.BadInput, match=r"such as everlearn.ER\(\)"):
-        Learner(everlearn.ER, MLP(stream.shape, 4), classes=4)
-    learner = Learner(MLP(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4, pixels=everlearn.Pixels(top=1)
+        Learner(MLP(stream.shape, 4), everlearn.ER, classes=4)
+    learner = Learner(
+        MLP(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4, pixels=everlearn.Pixels(top=1)
     )
     learner.update(given((x / 255, y)))
     assert repr(stream.tasks[0]).startswith("<Task: classes 0, 1; ") and "2 tasks, 4 classes" in repr(stream)
@@ -468,9 +495,90 @@ def test_a_run_trains_a_copy_of_ones_network():
     network = MLP((1, 8, 8), 4)
     settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2, network=network)
     assert everlearn.run("er", **settings)["class_il"] == everlearn.run("er", **settings)["class_il"]
-    for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one a class"), (MLP, "nn.Module object")):
+    for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one a class"), (7, "7 is no network; give a name")):
         with pytest.raises(everlearn.BadInput, match=words):
             everlearn.run("er", **settings | dict(network=wrong))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (dict(method=7), "is no method; it must be a class derived from everlearn.Method"),
+        (dict(method=MLP), "is no method"),
+        (dict(method="everlearn.networks:MLP"), "is no method"),
+        (dict(weighting=7), "is no weighting; it must be a class derived from everlearn.Weighting"),
+        (dict(weighting=ER), "is no weighting"),
+        (dict(weighting="everlearn.methods:ER"), "is no weighting"),
+        (dict(stream=7), "7 is no stream"),
+        (dict(stream="everlearn.version:__version__"), "is no stream; it must be a class or function"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused(given, words):
+    with pytest.raises(everlearn.BadInput, match=words):
+        everlearn.run(**given)
+
+
+def test_a_stream_of_ones_own_is_asked_for_with_the_options_it_is_given(tmp_path):
+    (tmp_path / "mine.py").write_text(STREAM)
+    settings = dict(stream=f"{tmp_path}/mine.py:make", epochs=1, batch=4, memory=10)
+    assert [everlearn.run(side=side, **settings)["network"] for side in (8, 32)] == ["CNN", "ResNet18"]
+    with pytest.raises(everlearn.BadInput, match="mine.py:make needs its option 'side'"):
+        everlearn.run(**settings)
+
+
+STREAM = """
+import torch
+from everlearn import Pixels, Stream, Task
+
+def make(side: int, each: int = 8):
+    x, y = torch.zeros(each, 1, side, side, dtype=torch.uint8), torch.arange(each) % 2
+    return Stream("mine", (Task((x, y), (x, y), (0, 1)),), ("a", "b"), Pixels())
+"""
+
+
+def test_terms_of_ones_own_have_weight_1_and_others_keep_those_they_inherit():
+    class Renamed(DERpp):
+        names = ("new", "dark", "labelled")
+
+    class Fewer(DERpp):
+        names = ("new", "memory")
+
+    assert (Renamed.weights, Renamed.preset) == (DERpp.weights, DERpp.preset)
+    assert (Fewer.weights, Fewer.preset) == ((), None)
+    assert weights_of(Fewer().weighting, Fewer()) == (1, 1)
+
+
+def test_a_run_of_ones_own_method_is_kept_if_the_method_lies_in_a_file(tmp_path):
+    (tmp_path / "mine.py").write_text(METHOD)
+    Mine = registry.imported(f"{tmp_path}/mine.py:Mine")
+    settings = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=10)
+    kept = everlearn.run(Mine(scale=0.5), out=tmp_path / "runs", **settings)
+    assert kept["experiment"]["method"]["options"] == {"scale": 0.5} and kept["experiment"]["method"]["source"]
+    assert everlearn.run(f"{tmp_path}/mine.py:Mine", scale=0.5, out=tmp_path / "runs", **settings) == kept
+    (tmp_path / "mine.py").write_text(METHOD.replace("loss * self", "2 * loss * self"))
+    other = everlearn.run(f"{tmp_path}/mine.py:Mine", scale=0.5, out=tmp_path / "runs", **settings)
+    assert other["provenance"]["settings"] != kept["provenance"]["settings"], "what it was is what it is known by"
+
+    class Local(ER):
+        pass
+
+    assert everlearn.run(Local(), **settings)["class_il"] == everlearn.run(ER(), **settings)["class_il"]
+    with pytest.raises(everlearn.BadInput, match="Local, made inside a function or at a prompt, has no name"):
+        everlearn.run(Local(), out=tmp_path / "runs", **settings)
+
+
+METHOD = """
+import everlearn
+
+class Mine(everlearn.ER):
+    def __init__(self, weighting=None, scale: float = 1.0):
+        super().__init__(weighting)
+        self.scale = scale
+
+    def rehearse(self, memory):
+        loss = everlearn.cross_entropy(memory).loss
+        return [everlearn.Term(loss * self.scale, memory)]
+"""
 
 
 def test_what_is_done_to_the_network_between_two_tasks_counts():
@@ -538,8 +646,8 @@ def test_an_interrupted_learner_leaves_the_network_to_its_owner():
 
 
 def test_an_experiment_writes_out_its_schedule():
-    options = dict(Experiment.of("rer", epochs=50).options)
-    assert (options["warmup"], options["interval"]) == (25, 5)
+    weighting = Experiment.of("rer", epochs=50).weighting
+    assert (weighting["warmup"], weighting["interval"]) == (25, 5)
     with pytest.raises(everlearn.BadInput, match="2 loss terms"):
         Experiment.of("er", weights=(1, 1, 1))
 
@@ -551,8 +659,6 @@ def test_run_takes_a_networks_name_or_a_network():
 
 
 def test_the_help_of_a_method_is_its_own():
-    import inspect
-
-    said = {kind: inspect.getdoc(kind) for kind in everlearn.METHODS.values()}
+    said = {kind: inspect.getdoc(kind) for kind in METHODS.values()}
     assert "DER++" in said[everlearn.DERpp] and "KD(memory draw 1)" in said[everlearn.DERpp]
     assert len(set(said.values())) == len(said)
