@@ -6,7 +6,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from everlearn.experiments.store import Store
 
 
-class Device(str, Enum):
+class Device(StrEnum):
     auto, cpu, cuda = "auto", "cpu", "cuda"
 
 
@@ -28,7 +28,9 @@ Name = Annotated[
 ]
 Weighting = Annotated[
     Optional[str],
-    typer.Option("--weighting", help="How its terms are weighed: a name (`everlearn weightings`), module:attr or file.py:attr."),
+    typer.Option(
+        "--weighting", help="How its terms are weighed: a name (`everlearn weightings`), module:attr or file.py:attr."
+    ),
 ]
 OfStream = Annotated[
     str,
@@ -43,11 +45,15 @@ Network = Annotated[
 Memory = Annotated[Optional[int], typer.Option("--memory", help="Samples the memory holds.  [default: the stream's]")]
 Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs per task.  [default: the stream's]")]
 Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random.  [default: 0]")]
-Seeds = Annotated[Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")]
+Seeds = Annotated[
+    Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")
+]
 Settings = Annotated[
     Optional[list[str]],
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Any other setting, as often as you like; `everlearn methods METHOD` lists them."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other setting, as often as you like; `everlearn methods METHOD` lists them.",
     ),
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
@@ -125,5 +131,6 @@ def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
     again = "" if all(isinstance(error, Damaged) for error in errors) else "; the same command tries them again"
     failed = EverlearnError(f"{len(wrong)} of {len(outcomes)} runs failed{again}")
-    failed.traceback = "\n".join(dict.fromkeys(error.traceback for error in errors if hasattr(error, "traceback")))
+    traces = (getattr(error, "traceback", None) for error in errors)
+    failed.traceback = "\n".join(dict.fromkeys(filter(None, traces)))
     raise failed

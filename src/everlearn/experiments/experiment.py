@@ -109,8 +109,10 @@ class Experiment:
     def read(cls, document: Mapping[str, Any], data: Path | str | None = None) -> Experiment:
         """The same, if all it names is here and what it was: then it can be run again."""
         experiment = cls.parse(document)
-        if experiment.network and " " in experiment.network.name:
-            raise BadInput("the record is of a network object; only the script that made it can run it again")
+        unplaced = any(spec.get("object") and not spec.at for spec in (experiment.method, experiment.weighting))
+        if unplaced or (experiment.network and " " in experiment.network.name):
+            what = "an object made in a function or at a prompt" if unplaced else "a network object"
+            raise BadInput(f"the record is of {what}; only the script that made it can run it again")
         experiment.build()
         now = _data(experiment.stream.at or experiment.stream.name, data).source
         if now != (document.get("content") if legacy.is_old(document) else experiment.stream.source):
@@ -287,7 +289,8 @@ def _resolved(
         _complete(found[kind], options)
     training = of("training")
     if "precision" not in training and "network" in found:
-        training["precision"] = networks.precision(found["network"].thing, checks.device(device).type)
+        kind = "cuda" if str(device).startswith("cuda") else checks.device(device).type  # it may be a cluster's GPU
+        training["precision"] = networks.precision(found["network"].thing, kind)
     training = Training(**training)
     weighting = found["weighting"].thing(**chosen["weighting"])
     method = found["method"].thing(weighting=weighting, **chosen["method"])

@@ -28,19 +28,18 @@ from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, fa
 
 
 def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
-    """Small networks: a process a core. On a GPU: `pack` runs side by side. Else one run after the other, over all ranks."""
+    """Small networks: a process per core. On a GPU: `pack` runs side by side. Else one run at a time, on all ranks."""
     if ranks.distributed():
         yield from each(todo, job, report)
         return
     if job.device == "cuda":
         pack = job.pack or fitting(todo, job)
-        for precision in dict.fromkeys(
-            e.training.precision for e in todo
-        ):  # torch has one setting for all runs of a process
+        # By precision: torch has one setting for all runs of a process.
+        for precision in dict.fromkeys(e.training.precision for e in todo):
             same = [experiment for experiment in todo if experiment.training.precision == precision]
             yield from pack_up(same, job, report, pack) if min(pack, len(same)) > 1 else each(same, job, report)
         return
-    workers = min(len(todo), job.jobs or cores()) if all(small(parameters(e, job.data)) for e in todo) else 1
+    workers = min(len(todo), job.jobs or cores()) if all(light(e, job) for e in todo) else 1
     if workers < 2:
         yield from each(todo, job, report)
         return
@@ -57,10 +56,16 @@ SMALL, LARGE = (
 def fitting(todo: Sequence[Experiment], job: Job) -> int:
     """How many of these runs the GPU's free memory takes."""
     free, _ = torch.cuda.mem_get_info()
-    of = lambda e: (
-        (SMALL if small(parameters(e, job.data)) else LARGE) * look_up("method", e.method).thing.memory_factor
-    )
+    of = lambda e: (SMALL if light(e, job) else LARGE) * look_up("method", e.method).thing.memory_factor
     return max(1, min(MOST, int(free / 2**30 / max(map(of, todo), default=LARGE))))
+
+
+def light(experiment: Experiment, job: Job) -> bool:
+    """Is its network small? One that cannot be made, for want of its data say, costs nothing: its run says why."""
+    try:
+        return small(parameters(experiment, job.data))
+    except Exception:
+        return True
 
 
 def cores() -> int:
@@ -69,7 +74,7 @@ def cores() -> int:
 
 
 def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
-    """Worker processes. One that is killed takes the pool with it: what was not done by then is tried again in a new one."""
+    """Worker processes. One that is killed takes the pool with it: what was not done by then goes to a new one."""
     left = dict.fromkeys(todo)
     for _ in range(AGAIN):
         try:
@@ -114,7 +119,7 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
 
 
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
-    """One run does not fill a large GPU: several replay their steps on streams of their own, launched in turn by this thread."""
+    """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread."""
     waiting, active = deque(todo), []
     try:
         while waiting or active:
@@ -163,7 +168,7 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def _begin(records) -> None:
-    """A worker: Ctrl-C is the parent's business; told to stop, or left alone, it clears away its unfinished run and ends."""
+    """A worker. Ctrl-C is the parent's business; terminated, or an orphan, it removes its unfinished run and ends."""
     global _records
     _records = records
     torch.set_num_threads(1)
@@ -176,7 +181,7 @@ def _begin(records) -> None:
 
 
 def _stop(*_) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # told once is enough: the clearing away is not to be interrupted
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the clearing away is not to be interrupted
     sys.exit(1)
 
 
