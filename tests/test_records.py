@@ -57,12 +57,13 @@ def test_a_run_that_other_code_began_says_so(monkeypatch):
 
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     experiment, store = Experiment.of("er", epochs=2, memory=20), Store("runs")
+    perform = lambda report=None: runs.finish(runs.recorded(experiment, store, "cpu", report=report))
     by(monkeypatch, "first")
     seen = []
     with pytest.raises(Killed):
-        runs.perform(experiment, store, device="cpu", report=lambda record: seen.append(1) or len(seen) > 1 and stop(0))
+        perform(report=lambda record: seen.append(1) or len(seen) > 2 and stop(0))  # the start, then two epochs
     by(monkeypatch, "second")
-    made = runs.perform(experiment, store, device="cpu")["provenance"]
+    made = perform()["provenance"]
     assert (made["commit"], made["commits"], made["resumed"]) == ("second", ["first", "second"], 1)
     assert provenance.merged([made])["commit"] == ["first", "second"] and not provenance.same(made, made)
 
@@ -85,16 +86,45 @@ class Mine(everlearn.ER):
 def test_methods_of_ones_own_with_other_weightings_are_other_experiments():
     made = [everlearn.run(Mine(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
     assert len({result["provenance"]["settings"] for result in made}) == 4
-    assert made[1]["experiment"]["options"] == {"object": "Mine()", "weighting": "Fixed(weights=(1, 3))"}
+    assert [made[1]["experiment"][kind]["name"] for kind in ("method", "weighting")] == ["test_records:Mine", "fixed"]
+    assert made[1]["experiment"]["weighting"]["options"] == {"weights": [1.0, 3.0]}
     assert provenance.described(Fixed(torch.tensor([1.0, 3.0]))) == "Fixed(weights=(1.0, 3.0))"
     mine = Mine()
     mine.plan = {1: np.float64(0.5)}
     assert provenance.described(mine) == "Mine(plan={1: 0.5})"
+
+
+def test_what_has_a_place_in_a_file_can_be_run_again_and_what_has_none_cannot():
+    class Here(everlearn.ER):
+        """Made inside a function."""
+
+    class Halved(Fixed):
+        """The same."""
+
+    made = [everlearn.run(Here(w), epochs=1) for w in (None, Fixed((1, 3)), Fixed((1, 2)), Relation(warmup=1))]
+    assert len({result["provenance"]["settings"] for result in made}) == 4
+    told = {"method": "Here()", "weighting": "Fixed(weights=(1, 3))"}
+    assert {kind: made[1]["experiment"][kind]["options"]["object"] for kind in told} == told
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
     of_network = everlearn.run("er", epochs=1, network=network)
-    for result in (made[0], of_network):
+    of_weighting = everlearn.run(everlearn.ER(Halved()), epochs=1)
+    for result in (made[0], of_network, of_weighting):
         Path("mine.json").write_text(json.dumps(result))
         assert "only the script that made it can run it again" in answer("again mine.json")
+    Path("mine.json").write_text(json.dumps(everlearn.run(Mine(), epochs=1)))
+    assert "50 of 50" in call("again mine.json").stdout
+
+
+def test_an_object_is_weighed_by_what_is_given_beside_it():
+    class Here(everlearn.ER):
+        """Made inside a function."""
+
+    chosen = dict(epochs=2, memory=20, classes=[0, 1, 2, 3], tasks=2)
+    rer = everlearn.run("er", weighting="relation", weights=(1, 0.5), **chosen)["class_il"]
+    for weighting in ("relation", Relation, Relation(), {"name": "relation", "weights": [1, 0.5]}):
+        mine = Here()
+        assert everlearn.run(mine, weighting=weighting, **chosen)["class_il"] == rer
+        assert type(mine.weighting) is Fixed, "the object is left as it was"
 
 
 def test_an_experiment_read_from_a_record_is_run_as_it_is():

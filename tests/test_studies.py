@@ -13,15 +13,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from everlearn import BadInput, Experiment
+from everlearn import BadInput, Experiment, launchers
 from everlearn.cli import app as cli
-from everlearn import launchers as places
-from everlearn.experiments import studies
-from everlearn.metrics import across
-from everlearn.launchers import local
+from everlearn.experiments import provenance, studies
+from everlearn.experiments import run as runs
 from everlearn.experiments.published import Figure, published
-from everlearn.report import tables
 from everlearn.experiments.store import Store
+from everlearn.launchers import local, remote
+from everlearn.metrics import across
+from everlearn.report import tables
 
 TOML = """
 question = "does a larger memory help?"
@@ -39,6 +39,7 @@ tasks = 2
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(local, "cores", lambda: 1)
     Path("mine.toml").write_text(TOML)
@@ -60,12 +61,12 @@ def test_a_file_is_a_grid_of_all_combinations():
     assert study.question == "does a larger memory help?" and study.name == "mine.toml"
     assert list(study.rows) == ["er, M = 10", "er, M = 20", "finetune"], "fine-tuning keeps no memory to vary"
     (first, second), *_ = study.rows.values()
-    assert (first.memory, first.seed, second.seed, first.classes) == (10, 0, 1, ("0", "1", "2", "3"))
+    assert (first.memory, first.seed, second.seed, first.stream["classes"]) == (10, 0, 1, ("0", "1", "2", "3"))
     assert len(studies.study("mine.toml", seeds=3).rows["finetune"]) == 3
     assert list(studies.study("mine.toml", only=["M = 20"]).rows) == ["er, M = 20"]
     assert list(studies.study("mine.toml", only=["er*"]).rows) == ["er, M = 10", "er, M = 20"]
     assert list(studies.study("mine.toml", only=["M = 20", "finetune"]).rows) == ["er, M = 20", "finetune"]
-    assert studies.study("mine.toml", given={"lr": "0.5"}).rows["finetune"][0].lr == 0.5
+    assert studies.study("mine.toml", given={"lr": "0.5"}).rows["finetune"][0].training.lr == 0.5
 
 
 @pytest.mark.parametrize(
@@ -128,24 +129,31 @@ def test_published_figures_belong_to_the_papers_studies_alone():
 @pytest.mark.parametrize(
     "words, sentence",
     [
-        ("--place a=1", "--place is for"),
+        ("--launcher-option a=1", "--launcher-option is for"),
         ("--on slurm", "there is no Slurm here"),
-        ("--on slurm --place cluster=nowhere", "submitit does not take"),
-        ("--on slurm --place cluster=local --place foo=3", "submitit does not take"),
-        ("--on slurm --place foo", "has no '='"),
+        ("--on slurm --launcher-option cluster=nowhere", "submitit does not take"),
+        ("--on slurm --launcher-option cluster=local --launcher-option foo=3", "submitit does not take"),
+        ("--on slurm --launcher-option foo", "has no '='"),
     ],
 )
-def test_a_place_that_cannot_be_is_answered_in_a_sentence(words, sentence):
+def test_a_launcher_that_cannot_be_is_answered_in_a_sentence(words, sentence):
     pytest.importorskip("submitit")
     result = call(f"study mine.toml {words}")
     assert result.exit_code == 2 and sentence in result.stderr, (result.stderr, result.exception)
 
 
+def gpu(monkeypatch, here: bool) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: here)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+
+
 def test_on_a_cluster_the_precision_does_not_depend_on_the_machine_that_sends(monkeypatch):
-    monkeypatch.setattr(cli.runs, "choose", lambda device: pytest.fail("asked this machine"))
-    for device, place, precision in ((cli.Device.cuda, "slurm", "bfloat16"), (cli.Device.auto, "ray", "float32")):
-        with cli.advised(device, place):
-            assert Experiment.of("er", "cifar10").precision == precision
+    for here in (True, False):
+        gpu(monkeypatch, here)
+        for device, launcher, precision in (("cuda", "slurm", "bfloat16"), ("auto", "ray", "float32")):
+            given = {"device": launchers.device_of(launcher, device)}
+            (row,) = studies.study("table1-cifar10", 1, ["er, M = 200"], given).rows.values()
+            assert row[0].training.precision == precision
 
 
 def test_a_study_that_is_not_there_is_said_to_be():
@@ -167,9 +175,9 @@ def test_every_published_row_is_a_row_of_its_study(name):
 def test_the_papers_settings_are_the_studies_defaults():
     rows = studies.study("table1-cifar10", 1).rows
     er, rder = rows["er, M = 500"][0], rows["rder, M = 200"][0]
-    assert (er.stream, er.memory, er.epochs, er.lr, er.batch) == ("cifar10", 500, 50, 0.03, 32)
-    assert dict(rder.options)["warmup"] == 25 and dict(rder.options)["weights"] == (1, 0.2, 0.5)
-    assert dict(studies.study("table7-interval", 1).rows["rder, M = 50, interval = 10"][0].options)["interval"] == 10
+    assert (er.stream.name, er.memory, er.training.epochs, er.training.lr, er.training.batch) == ("cifar10", 500, 50, 0.03, 32)
+    assert rder.weighting["warmup"] == 25 and rder.weighting["weights"] == (1, 0.2, 0.5)
+    assert studies.study("table7-interval", 1).rows["rder, M = 50, interval = 10"][0].weighting["interval"] == 10
     assert "gem, M = 200" not in studies.study("table1-tinyimagenet", 1).rows
 
 
@@ -187,7 +195,7 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     study = studies.study("table5-small-memory", 2, only=["er, M = 50"])
     result = lambda acc: {s: {"acc": acc, "bwt": -1.0, "forgetting": 1.0, "fwt": 0.0} for s in ("class_il", "task_il")}
     label = "er, M = 50"
-    made = {"provenance": cli.provenance.here("cpu") | {"finished": cli.provenance.now()}}
+    made = {"provenance": provenance.here("cpu") | {"finished": provenance.now()}}
     documents = {label: [result(43.0) | made | {"experiment": e.document()} for e in study.rows[label]]}
     text = "".join(str(cell) for row in tables.study(study, documents).rows for cell in row)
     assert "36.47 ± 2.92" in text and "43.00 ± 0.00" in text and "+6.53 *" in text
@@ -203,35 +211,32 @@ def own_images(side: int) -> str:
 
 
 def test_a_resnet_on_a_gpu_runs_in_bfloat16_unless_told_otherwise(monkeypatch):
-    monkeypatch.setattr(cli.runs, "choose", lambda device: "cuda")
-    with cli.advised(cli.Device.auto):
-        assert Experiment.of("er", "cifar10").precision == "bfloat16"
-        assert Experiment.of("er", "cifar10", precision="float32").precision == "float32"
-        assert Experiment.of("er").precision == "float32", "an MLP"
-        own = 'seeds = 1\n[[grid]]\nmethod = "er"\nstream = ["cifar10", "digits"]\n'
-        for line, expected in (("", {"bfloat16", "float32"}), ('precision = "float32"', {"float32"})):
-            Path("own.toml").write_text(own + line)
-            rows = studies.study("own.toml").rows.values()
-            assert {experiment.precision for row in rows for experiment in row} == expected
-        Path("own.toml").write_text(own + 'precision = ["float32", "bfloat16"]')
-        assert len(studies.study("own.toml").rows) == 4
-        small, large = (Experiment.of("er", f"npz:{own_images(side)}") for side in (8, 32))
-        assert (small.network, small.precision) == ("cnn", "float32") and local._small(small)
-        assert (large.network, large.precision) == ("resnet18", "bfloat16") and not local._small(large)
-    assert Experiment.of("er", "cifar10").precision == "float32"
-    monkeypatch.setattr(cli.runs, "choose", lambda device: "cpu")
-    with cli.advised(cli.Device.auto):
-        assert Experiment.of("er", "cifar10").precision == "float32"
+    of = lambda *words, **given: Experiment.of(*words, **given).training.precision
+    gpu(monkeypatch, True)
+    assert of("er", "cifar10") == of("er", "cifar10", device="cuda") == "bfloat16"
+    assert of("er", "cifar10", precision="float32") == of("er", "cifar10", device="cpu") == "float32"
+    assert of("er") == "float32", "an MLP"
+    own = 'seeds = 1\n[[grid]]\nmethod = "er"\nstream = ["cifar10", "digits"]\n'
+    for line, expected in (("", {"bfloat16", "float32"}), ('precision = "float32"', {"float32"})):
+        Path("own.toml").write_text(own + line)
+        rows = studies.study("own.toml").rows.values()
+        assert {experiment.training.precision for row in rows for experiment in row} == expected
+    Path("own.toml").write_text(own + 'precision = ["float32", "bfloat16"]')
+    assert len(studies.study("own.toml").rows) == 4
+    small, large = (Experiment.of("er", f"npz:{own_images(side)}") for side in (8, 32))
+    job = launchers.Job(Store())
+    assert (small.network.name, small.training.precision) == ("cnn", "float32") and local.light(small, job)
+    assert (large.network.name, large.training.precision) == ("resnet18", "bfloat16") and not local.light(large, job)
+    gpu(monkeypatch, False)
+    assert of("er", "cifar10") == "float32"
 
 
 def test_what_a_study_says_itself_cannot_be_set_and_what_it_leaves_open_can():
     given = lambda name, **more: studies.study(name, 1, given=more).rows
-    assert given("phase-cifar10", network="cnn", epochs="1")["rer, M = 200"][0].network == "cnn"
-    assert given("presets-cifar10", epochs=1)["rer, preset 1, 0.5, fresh"][0].epochs == 1
+    assert given("phase-cifar10", network="cnn", epochs="1")["rer, M = 200"][0].network.name == "cnn"
+    assert given("presets-cifar10", epochs=1)["rer, preset 1, 0.5, fresh"][0].training.epochs == 1
     rows = given("relation-digits", interval="3")  # where it means something
-    assert dict(rows["rer, M = 20"][0].options)["interval"] == 3 and "interval" not in dict(
-        rows["er, M = 20"][0].options
-    )
+    assert rows["rer, M = 20"][0].weighting["interval"] == 3 and "interval" not in rows["er, M = 20"][0].settings()
     for only, key, word in (([], "intervall", "did you mean 'interval'"), (["er"], "interval", "unknown setting")):
         with pytest.raises(BadInput, match=word):
             studies.study("relation-digits", 1, only, {key: 3})
@@ -342,40 +347,32 @@ def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
                     os.kill(int(pid), signal.SIGKILL)
                     killed.append(pid)
 
-    outcomes = places.perform(
+    outcomes = launchers.perform(
         experiments, store, on="slurm", device="cpu", jobs=2, options={"cluster": "local"}, report=report
     )
-    assert killed and [o["experiment"]["epochs"] for o in outcomes] == [1, 600]
+    assert killed and [o["experiment"]["training"]["epochs"] for o in outcomes] == [1, 600]
     assert [o["provenance"]["resumed"] for o in outcomes] == [0, 1], "it went on where it was"
     assert not any(at_work.parents[1].iterdir()), "and nothing is left lying about"
-    here = places.perform(experiments, Store("here"), device="cpu")
+    here = launchers.perform(experiments, Store("here"), device="cpu")
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
 
 
-def test_a_run_that_another_process_finished_meanwhile_is_no_failure():
-    experiment, job = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1), places.Job(Store("runs"))
-    job.run(experiment)
-    from everlearn.launchers import remote as away
-
-    with away.claims(job) as held:
+def test_a_run_that_another_process_finished_meanwhile_is_no_failure(monkeypatch):
+    experiment, job = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1), launchers.Job(Store("runs"))
+    runs.finish(job.steps(experiment))
+    with remote.claims(job) as held:
         refused = held.take(experiment)
-    monkey = lambda todo, job, report: iter([(experiment, refused)])
     assert type(refused).__name__ == "Done"
-    import everlearn.launchers.local as here
-
-    before, here.perform = here.perform, monkey
-    try:
-        (outcome,) = places.perform([experiment], Store("runs"), fresh=True, device="cpu")
-    finally:
-        here.perform = before
-    assert outcome["experiment"]["epochs"] == 1
+    monkeypatch.setattr(local, "launch", lambda todo, job, report: iter([(experiment, refused)]))
+    (outcome,) = launchers.perform([experiment], Store("runs"), fresh=True, device="cpu")
+    assert outcome["experiment"]["training"]["epochs"] == 1
 
 
-@pytest.mark.parametrize("place, package", [("ray", "ray"), ("slurm", "submitit")])
-def test_a_place_whose_package_is_missing_says_what_to_install(monkeypatch, place, package):
+@pytest.mark.parametrize("launcher, package", [("ray", "ray"), ("slurm", "submitit")])
+def test_a_launcher_whose_package_is_missing_says_what_to_install(monkeypatch, launcher, package):
     monkeypatch.setitem(sys.modules, package, None)
-    result = call(f"study mine.toml --on {place} -q")
-    assert result.exit_code == 2 and f"pip install 'everlearn[{place}]'" in result.stderr
+    result = call(f"study mine.toml --on {launcher} -q")
+    assert result.exit_code == 2 and f"pip install 'everlearn[{launcher}]'" in result.stderr
 
 
 @pytest.mark.slow
@@ -394,12 +391,12 @@ def test_a_ray_cluster_that_loses_a_node_completes_the_study_with_the_same_numbe
             lost.append(cluster.remove_node(second, allow_graceful=False))
 
     try:
-        outcomes = places.perform(
+        outcomes = launchers.perform(
             experiments, Store("runs"), on="ray", device="cpu", options={"address": cluster.address}, report=report
         )
     finally:
         ray.shutdown()
         cluster.shutdown()
-    here = places.perform(experiments, Store("here"), device="cpu")
+    here = launchers.perform(experiments, Store("here"), device="cpu")
     assert lost and [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
     assert across(outcomes)["class_il"] == across(here)["class_il"]
