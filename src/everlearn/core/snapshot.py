@@ -63,7 +63,7 @@ class Average(Stateful):
     @contextlib.contextmanager
     def applied(self, net: MainNet) -> Iterator[None]:
         """Inside, the network is its average, if there is one yet."""
-        if self.mean is None:
+        if self.mean is None or self.statistics is None:
             yield
             return
         own = net.theta.detach().clone(), net.floats()

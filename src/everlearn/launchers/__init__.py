@@ -2,7 +2,8 @@
 
     launch(todo, job, report) -> an iterator of (experiment, None or what went wrong)
 
-It performs each experiment once, somewhere, and yields as they end; the run is in `job.store` by then. `perform` does the rest.
+It performs each experiment once, somewhere, and yields as they end; the run is in `job.store` by then. `perform` does
+the rest.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -57,7 +59,7 @@ def perform(
     on: str = "local",
     device: str = "auto",
     report: Report = lambda experiment, record: None,
-    **more,
+    **more: Any,
 ) -> list[dict | Exception]:
     """The result of each experiment, in order, or what went wrong with it. What the store has is read and not run.
 
@@ -104,12 +106,12 @@ def device_of(on: str, device: str, options: Mapping[str, str | int] = {}) -> st
 
 def _read(store: Store, experiment: Experiment) -> dict | Exception:
     try:
-        return store.result(experiment)
+        return store.result(experiment)  # pyright: ignore[reportReturnType]  # what is done has a result
     except Damaged as error:
         return error
 
 
-def needs(module: str, extra: str):
+def needs(module: str, extra: str) -> Any:
     """A module that is not always there."""
     try:
         return importlib.import_module(module)
@@ -126,19 +128,21 @@ def attempted(job: Job, experiment: Experiment, report: Callable[[dict], None] |
 
 
 def failure(error: Exception) -> Exception:
-    """An error that can travel between processes and has its traceback with it. What is not ours becomes a sentence that
-    says where it happened: it may be somebody else's method."""
-    told = "".join(traceback.format_exception(error))
+    """An error that can travel between processes and has its traceback with it.
+
+    What is not an error of this package becomes a sentence that says where it happened: it may be a user's method.
+    """
+    trace = "".join(traceback.format_exception(error))
     if not isinstance(error, (EverlearnError, OSError)) and not short_of_memory(error):
         frames = traceback.extract_tb(error.__traceback__)
         frame = next((f for f in reversed(frames) if not f.filename.startswith(TORCH)), frames[-1])
         words = str(error).strip().splitlines() or ["no message"]
         error = EverlearnError(f"{type(error).__name__}: {words[0]} ({Path(frame.filename).name}, line {frame.lineno})")
-    error.traceback = told
+    error.traceback = trace  # pyright: ignore[reportAttributeAccessIssue]  # on any error, as EverlearnError has it
     return error
 
 
 def each(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
     """One after another, here."""
     for experiment in todo:
-        yield experiment, attempted(job, experiment, lambda record: report(experiment, record))
+        yield experiment, attempted(job, experiment, lambda record, experiment=experiment: report(experiment, record))

@@ -1,7 +1,7 @@
 """On a Ray cluster: an existing one (RAY_ADDRESS, or the one this machine belongs to), or one of this machine alone.
 
-A run takes one CPU, and on a GPU cluster a share of a GPU, one over `pack`. When a worker or a node dies, Ray starts its runs
-again elsewhere. Options are those of ray.init, such as address.
+A run takes one CPU, and on a GPU cluster a share of a GPU, one over `pack`. When a worker or a node dies, Ray starts
+its runs again elsewhere. Options are those of ray.init, such as address.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment
@@ -17,7 +18,7 @@ from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
 from everlearn.launchers.remote import claims, run_there
 
 
-def started(options: Mapping[str, str | int]):
+def started(options: Mapping[str, str | int]) -> Any:
     """Ray, with a cluster at hand."""
     ray = needs("ray", "ray")
     if not ray.is_initialized():

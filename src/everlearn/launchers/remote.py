@@ -1,4 +1,4 @@
-"""What launchers that run elsewhere have in common: a run is claimed here, performed there, and its files are brought back."""
+"""What launchers that run elsewhere share: a run is claimed here, performed there, and its files are brought back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everlearn.errors import Stopped
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Busy, Done, Store
+from everlearn.experiments.store import Busy, Done, Recording, Store
 from everlearn.launchers import PATIENCE, Job, attempted
 
 try:
@@ -23,8 +23,10 @@ Files = dict[str, bytes]
 
 
 def run_there(job: Job, experiment: Experiment, folder: Path | None = None) -> Files | Exception:
-    """On the other machine: the run's files, or what went wrong with it. Where the `folder` outlives a lost run, the next
-    attempt goes on from its checkpoint."""
+    """On the other machine: the run's files, or what went wrong with it.
+
+    Where the `folder` outlives a lost run, the next attempt goes on from its checkpoint.
+    """
     from everlearn.experiments.run import choose
 
     with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
@@ -44,26 +46,26 @@ class Claims:
         if resource:  # each holds two files open
             _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        self._open: dict[Experiment, contextlib.ExitStack] = {}
+        self._open: dict[Experiment, tuple[contextlib.ExitStack, Recording]] = {}
 
     def take(self, experiment: Experiment) -> Busy | Done | None:
         """Claim a run; None, or why not."""
         stack = contextlib.ExitStack()
         try:
-            stack.recording = stack.enter_context(self.job.store.recording(experiment, fresh=self.job.fresh))
+            recording = stack.enter_context(self.job.store.recording(experiment, fresh=self.job.fresh))
         except (Busy, Done) as error:
             return error
-        self._open[experiment] = stack
+        self._open[experiment] = stack, recording
 
     def settle(self, experiment: Experiment, outcome: Files | Exception) -> Exception | None:
         """Its files are put in place, or what went wrong is handed on and the run is free again."""
-        stack = self._open.pop(experiment)
+        stack, recording = self._open.pop(experiment)
         try:
             with stack:
                 if isinstance(outcome, Exception):
                     raise outcome
                 for name, content in outcome.items():
-                    Path(stack.recording.folder, name).write_bytes(content)
+                    Path(recording.folder, name).write_bytes(content)
         except Exception as error:
             return error
 

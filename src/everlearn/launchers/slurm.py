@@ -1,8 +1,9 @@
-"""On a Slurm cluster, through submitit: one job array. A job that is preempted is requeued, one that is killed is sent again, and
-both go on from their last checkpoint.
+"""On a Slurm cluster, through submitit: one job array.
 
-Options are submitit's parameters: partition=gpu, timeout_min=120, slurm_account=…; cluster=local runs the jobs as processes of
-this machine, which is how to try it. The folder of the runs must be one that all nodes see.
+A job that is preempted is requeued, one that is killed is sent again, and both go on from their last checkpoint.
+
+Options are submitit's parameters: partition=gpu, timeout_min=120, slurm_account=…; cluster=local runs the jobs as
+processes of this machine, which is how to try it. The folder of the runs must be one that all nodes see.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOOK = 1.0  # seconds
 
 
 class Work:
-    """What a job of the array does; told to make way, it asks to be started again."""
+    """What a job of the array does; when it is preempted, it asks to be started again."""
 
     def __call__(self, job: Job, experiment: Experiment, folder: Path) -> Files | Exception:
         return run_there(job, experiment, folder)
@@ -42,7 +43,8 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
     here = (cluster := options.pop("cluster")) == "local"
     if cluster == "slurm" and not shutil.which("sbatch"):
         raise BadInput(
-            "there is no Slurm here (no sbatch); --launcher-option cluster=local tries it with processes of this machine"
+            "there is no Slurm here (no sbatch); "
+            "--launcher-option cluster=local tries it with processes of this machine"
         )
     options |= {"slurm_array_parallelism": job.jobs} if job.jobs and not here else {}
     try:

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from everlearn import registry
 from everlearn.data import STREAMS, sources
 from everlearn.errors import unknown
@@ -16,11 +14,12 @@ from everlearn.experiments.defaults import defaults
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.spec import look_up, options_of
 from everlearn.experiments.studies import STUDIES
+from everlearn.report.sheet import Sheet
 from everlearn.report.tables import plain
 
 
 def described(thing: Callable) -> str:
-    """What a method's file or a weighting's class says of it: of a method the equation, and where it departs from its paper."""
+    """What a method's file or a weighting's class says of it: the equation, and where it departs from its paper."""
     own = inspect.getdoc(inspect.getmodule(thing)) if registry.built_in(thing) else None
     return own or inspect.getdoc(thing) or thing.__name__
 
@@ -41,7 +40,7 @@ def flowing(text: str) -> str:
     return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
 
 
-def methods() -> Iterator[Table]:
+def methods() -> Iterator[Sheet]:
     table = plain("method", "what it is")
     for name in registry.known("method"):
         table.add_row(name, summary(described(registry.find("method", name))))
@@ -50,32 +49,37 @@ def methods() -> Iterator[Table]:
     yield table
 
 
-def weightings() -> Iterator[Table]:
+def weightings() -> Iterator[Sheet]:
     table = plain("weighting", "what it is")
     for name in registry.known("weighting"):
         table.add_row(name, summary(inspect.getdoc(registry.find("weighting", name)) or ""))
     yield table
 
 
-def method(name: str, weighting: str | None = None) -> Iterator[str | Table]:
+def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
     """The equation and every setting, with its default on each stream."""
     resolved = {stream: Experiment.of(name, stream, weighting=weighting, device="cpu") for stream in STREAMS}
     first = resolved["digits"]
     yield flowing(described(look_up("method", first.method).thing))
     if first.weighting.name != "fixed":
-        yield flowing(f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}")
+        yield flowing(
+            f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}"
+        )
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
     settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
     for key in settings["digits"]:
         if key not in ("method", "weighting", "stream", "seed"):
             table.add_row(key, *(shown(values.get(key)) for values in settings.values()))
     yield table
-    sizes = {size: defaults(first.method.name, first.weighting.name, "cifar10", size).get("weights") for size in (200, 500, 5120)}
+    sizes = {
+        size: defaults(first.method.name, first.weighting.name, "cifar10", size).get("weights")
+        for size in (200, 500, 5120)
+    }
     if len(set(sizes.values())) > 1:
         yield "cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items())
 
 
-def weighting(name: str) -> Iterator[str | Table]:
+def weighting(name: str) -> Iterator[str | Sheet]:
     if not registry.refers("weighting", name) and name not in registry.known("weighting"):
         raise unknown("weighting", name, registry.known("weighting"))
     thing = look_up("weighting", name).thing
@@ -88,7 +92,7 @@ def weighting(name: str) -> Iterator[str | Table]:
     yield table
 
 
-def streams(data: Path | None) -> Table:
+def streams(data: Path | None) -> Sheet:
     table = plain("stream", "tasks", "network", "data", "what it is")
     for name, setting in STREAMS.items():
         here = name == "digits" or sources.found(name, data)
@@ -97,18 +101,20 @@ def streams(data: Path | None) -> Table:
     for name in registry.known("stream")[len(STREAMS) :]:
         table.add_row(name, "", "", "", summary(inspect.getdoc(registry.find("stream", name)) or ""))
     table.add_row("npz:FILE", "", "", "", "your images: arrays x_train, y_train, x_test, y_test")
-    table.add_row("folder:DIR", "", "", "", "your images: a folder per class, under DIR/train and DIR/test or under DIR")
+    table.add_row(
+        "folder:DIR", "", "", "", "your images: a folder per class, under DIR/train and DIR/test or under DIR"
+    )
     return table
 
 
-def studies() -> Table:
+def studies() -> Sheet:
     table = plain("study", "rows", "seeds", "question")
     for key, (usual, make, question) in STUDIES.items():
         table.add_row(key, str(len(make(1, {}))), str(usual), question)
     return table
 
 
-def files(name: str, statuses: Sequence[sources.FileStatus]) -> Iterator[Table]:
+def files(name: str, statuses: Sequence[sources.FileStatus]) -> Iterator[Sheet]:
     """Which files of a data set are there, folder by folder."""
     for folder in dict.fromkeys(status.path.parent for status in statuses):
         table = plain("file", "state", "", title=f"{name} in {folder}")

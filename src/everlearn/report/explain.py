@@ -90,14 +90,14 @@ class Surface:
         return (weight - low) / (high - low) if high > low else 0.5
 
     def decimals(self, term: str) -> int:
-        """How many it takes to tell the weights of a term apart."""
+        """How many it takes to distinguish the weights of a term."""
         low, high = self.spans[term]
         return decimals(high - low, 2, 7)
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Mean inner products of gradients: a row a class in the memory, a column a new class. Below 0: harm."""
+    """Mean inner products of gradients: a row per class in the memory, a column per new class. Below 0: harm."""
 
     classes: tuple[int, ...]
     new: tuple[int, ...]
@@ -221,7 +221,7 @@ def read(folder: Path) -> Explanation:
             surface,
             tuple(_notes(known, tasks, surface)),
         )
-        found.lines  # worked out now, so that a weight that is not there shows here
+        _ = found.lines  # worked out now, so that a weight that is not there shows here
     return found
 
 

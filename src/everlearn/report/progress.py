@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from rich.progress import (
     BarColumn,
@@ -94,10 +95,17 @@ class Display:
 
 
 def watched(
-    experiments: Sequence[Experiment], store: Store, quiet: bool, keep_going: bool = False, fresh: bool = False, **more
-) -> list[dict | Exception]:
-    """All experiments' results, performed before one's eyes. What goes wrong with one is raised at the end, or stands in its
-    place."""
+    experiments: Sequence[Experiment],
+    store: Store,
+    quiet: bool,
+    keep_going: bool = False,
+    fresh: bool = False,
+    **more: Any,
+) -> list[Any]:
+    """All experiments' results, with progress on stderr.
+
+    What goes wrong with one is raised at the end or, to keep going, stands in the place of its result.
+    """
     store.prepare()
     with Display(experiments, quiet or ranks.rank() > 0) as display:
         for sentence in notes(experiments):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,8 +86,10 @@ def weights(e: Explanation) -> Markup:
             parts.append(text(x(starts[0] + len(starts) / 2), top - 24, words, class_="strong"))
     for run in sorted(e.lines, key=lambda run: run.kind != "preset"):
         across = [run.start, *(run.start + i + 0.5 for i in range(len(run.values))), run.start + len(run.values)]
-        ends = lambda side: [getattr(value, side) for value in (run.values[0], *run.values, run.values[-1])]
-        points = lambda side: [f"{x(epoch):.1f} {y(weight):.1f}" for epoch, weight in zip(across, ends(side))]
+        values = (run.values[0], *run.values, run.values[-1])
+        points = lambda side, across=across, values=values: [
+            f"{x(epoch):.1f} {y(getattr(value, side)):.1f}" for epoch, value in zip(across, values)
+        ]
         colour = f"t{e.colour(run.term)}"
         if run.kind != "preset":
             parts.append(
@@ -98,7 +101,7 @@ def weights(e: Explanation) -> Markup:
         for run in e.lines
         if run.start + len(run.values) == total and run.kind != "proposed"
     }
-    for at, (term, weight) in zip(apart([y(weight) for weight in final.values()], 15), final.items()):
+    for at, (term, weight) in zip(spaced([y(weight) for weight in final.values()], 15), final.items()):
         parts.append(text(left + wide + 8, at + 4, f"{term} {weight:.4f}", "start", class_=f"t{e.colour(term)} named"))
     for i, epoch in enumerate(e.epochs):
         words = [f"task {epoch.task + 1}, epoch {epoch.number + 1}: {epoch.phase}"]
@@ -216,11 +219,11 @@ def alone(figure: Markup, width: int) -> str:
     return str(figure).replace("<svg", head, 1).replace("</title>", f"</title>{style}", 1) + "\n"
 
 
-def apart(heights: Sequence[float], least: float) -> list[float]:
+def spaced(heights: Sequence[float], least: float) -> list[float]:
     """Heights moved so that neighbours keep a distance, in the order given."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
-    for above, below in zip(order, order[1:]):
+    for above, below in pairwise(order):
         moved[below] = max(moved[below], moved[above] + least)
     return moved
 

@@ -56,8 +56,8 @@ def again(pairs: Mapping[str, tuple[dict, dict]]) -> Sheet:
     number = lambda value, form: "–" if value is None else format(value, form)
     for name, (then, now) in pairs.items():
         old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
-        apart = [None if a is None else b - a for a, b in zip(old, new)]
-        cells = [f"{number(a, '.2f')}\n{number(b, '.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, apart)]
+        changes = [None if a is None else b - a for a, b in zip(old, new)]
+        cells = [f"{number(a, '.2f')}\n{number(b, '.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, changes)]
         same, all_of_them = metrics.agreeing(then, now)
         block(table, name, ["then", "now", "difference"], [*cells, f"{same} of {all_of_them}"])
     return table
@@ -127,9 +127,9 @@ def compared(ours: dict | None, theirs: Figure | None) -> tuple[str, str, str]:
         return "–", mine, ""
     if ours is None:
         return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, ""
-    apart = ours["mean"] - theirs.mean
-    beyond = ours["std"] is not None and abs(apart) > 2 * theirs.std
-    return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{apart:+.2f}" + (" *" if beyond else "")
+    difference = ours["mean"] - theirs.mean
+    beyond = ours["std"] is not None and abs(difference) > 2 * theirs.std
+    return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{difference:+.2f}" + (" *" if beyond else "")
 
 
 NOTED = (
@@ -142,19 +142,19 @@ NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devi
 def alike(documents: Mapping[str, Sequence[dict]]) -> tuple[list[str], list[str]]:
     """The settings all rows share, and those they do not and their labels do not say either."""
     shared, unlike = [], []
-    says = lambda label, told: any(part.startswith(told) for part in label.split(", "))
+    says = lambda label, setting: any(part.startswith(setting) for part in label.split(", "))
     for key in NOTED:
-        told = f"{'M' if key == 'memory' else key} = "  # as labels have it
+        setting = f"{'M' if key == 'memory' else key} = "  # as labels have it
         values: dict[str, list[str]] = {}
         for label, runs in documents.items():
             given = _settings(runs[0]).get(key)
-            if not says(label, told) and (key, given) != ("memory", 0):  # 0: the method has none
+            if not says(label, setting) and (key, given) != ("memory", 0):  # 0: the method has none
                 shown = "as usual" if given is None else ", ".join(given) if isinstance(given, tuple) else str(given)
                 values.setdefault(shown, []).append(label)
         usual, *others = sorted(values, key=lambda value: -len(values[value])) or ["as usual"]
         if others:
             unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
-        elif usual != "as usual" and not any(says(label, told) for label in documents):
+        elif usual != "as usual" and not any(says(label, setting) for label in documents):
             shared.append(f"{key} {usual}")
     return shared, unlike
 

@@ -20,7 +20,7 @@ INKS = ("color(166)", "color(33)", "color(134)", "color(64)")  # of terms, legib
 HARM, HELP = "color(162)", "color(30)"
 BRAILLE = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 SHADES = "·░▒▓█"
-STRIP = dict(zip(PHASES, "·╌━"))
+STRIP: dict[str, str] = dict(zip(PHASES, "·╌━"))
 KINDS = {"bright": "learned, in use", "faint": "preset, in use", "faint dashes": "proposed"}
 
 
