@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow bench docs clean
+.PHONY: demo test test-slow check bench docs clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -13,6 +13,11 @@ test: $(VENV)/ready
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray]'
 	$(VENV)/bin/python -m pytest -m slow
+
+check: $(VENV)/ready
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pyright
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python benchmarks/step_cost.py

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from everlearn.cli.app import command, fail
-from everlearn.cli.options import AsJson, Data, Deterministic, Device, Fresh, Out, Pack, Quiet, Where, print_json, report_failures
+from everlearn.cli.options import (
+    AsJson,
+    Data,
+    Deterministic,
+    Device,
+    Fresh,
+    Out,
+    Pack,
+    Quiet,
+    Where,
+    print_json,
+    report_failures,
+)
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
@@ -19,11 +31,15 @@ EXAMPLES = """Examples:
 
 @command(EXAMPLES)
 def app(
-    paths: Annotated[list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with the result of one.")],
+    paths: Annotated[
+        list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with the result of one.")
+    ],
     device: Where = Device.auto,
     out_dir: Out = Path("again"),
     data: Data = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Read the records, say what would run, and run nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Read the records, say what would run, and run nothing.")
+    ] = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
@@ -57,7 +73,7 @@ def app(
         # A repetition that is there already speaks for the code, versions and device it was made with.
         if not provenance.same(here, store.result(experiment)["provenance"]):
             store.forget(experiment)
-    chosen = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
+    chosen: dict[str, Any] = dict(device=device.value, data=data, fresh=fresh, pack=pack, deterministic=deterministic)
     outcomes = dict(zip(then, watched(list(then), store, quiet, keep_going=True, **chosen)))
     pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
     if as_json:

@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported when it is asked for. Here is what they share: how a failure is answered."""
+"""The command line: one file per command, imported when it is asked for. They share how a failure is answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
@@ -23,10 +23,11 @@ from everlearn.version import __version__
 
 COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "methods", "weightings", "streams", "data", "bench")
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
+USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
 
 
 class Group(typer.core.TyperGroup):
-    """Commands that are imported when they are needed; a wrong word is answered like any other wrong input, in one sentence."""
+    """Commands that are imported when they are needed; a wrong word is answered in one sentence, as any wrong input."""
 
     def list_commands(self, ctx) -> list[str]:
         return list(COMMANDS)
@@ -43,7 +44,7 @@ class Group(typer.core.TyperGroup):
     def main(self, *args, standalone_mode: bool = True, **extra):
         try:
             sys.exit(super().main(*args, standalone_mode=False, **extra))
-        except typer.BadParameter.__base__ as error:  # every usage error
+        except USAGE as error:
             if type(error).__name__ == "NoArgsIsHelpError":
                 print(error.ctx.get_help())
                 sys.exit(error.exit_code)
@@ -112,7 +113,7 @@ def answered(function: Callable) -> Callable:
 
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     more = inspect.Parameter("debug", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Debug)
-    answering.__signature__ = inspect.Signature([*parameters, more])  # typer reads it
+    vars(answering)["__signature__"] = inspect.Signature([*parameters, more])  # typer reads it
     del answering.__wrapped__
     answering.__annotations__ = {p.name: p.annotation for p in (*parameters, more)}
     return answering

@@ -12,12 +12,17 @@ from everlearn.cli.options import AsJson, Device, Quiet, Where, print_json
 
 @command("Examples: everlearn bench, everlearn bench er rer --json")
 def app(
-    methods: Annotated[Optional[list[str]], typer.Argument(help="Methods to time.  [default: er rer der++ rder]")] = None,
+    methods: Annotated[
+        Optional[list[str]], typer.Argument(help="Methods to time.  [default: er rer der++ rder]")
+    ] = None,
     device: Where = Device.auto,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """See how fast it is here: milliseconds per step, images per second, peak memory; on a GPU eager, captured, compiled and packed."""
+    """See how fast it is here: milliseconds per step, images per second, peak memory.
+
+    On a GPU eager, captured, compiled and packed.
+    """
     from everlearn.experiments import bench
     from everlearn.experiments.run import choose
     from everlearn.report import console, tables

@@ -20,7 +20,7 @@ def app(
     quiet: Quiet = False,
     fresh: Fresh = False,
 ) -> None:
-    """See forgetting and its cure on Split-Digits: five tasks of two digits each, a memory of 20 images, in about a minute."""
+    """See forgetting and its cure on Split-Digits: five tasks of two digits, a memory of 20 images, about a minute."""
     from everlearn.experiments import records, studies
     from everlearn.experiments.store import Store
     from everlearn.report import console, tables
@@ -35,8 +35,8 @@ def app(
     title = f"Split-Digits, memory 20, 10 epochs per task, {seeds} seed{'s' * (seeds > 1)}, in %"
     out.print(tables.results(by_method, title=title))
     out.print(
-        "ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. Class-IL: among all ten digits; "
-        "Task-IL: among the task's two.",
+        "ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. "
+        "Class-IL: among all ten digits; Task-IL: among the task's two.",
         style="dim",
     )
     folders(experiments, store)

@@ -13,7 +13,9 @@ from everlearn.cli.app import command
 @command("Examples: everlearn explain runs/digits-rer-m100-e5-s0-…, everlearn explain RUN --html page.html")
 def app(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
-    html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")] = None,
+    html: Annotated[
+        Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")
+    ] = None,
 ) -> None:
     """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
     from everlearn.report import console

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from everlearn.cli.app import command
 from everlearn.cli.options import (
@@ -66,7 +67,7 @@ def app(
     from everlearn.report.progress import watched
 
     asked = dict(method=method, weighting=weighting, stream=stream, network=network, memory=memory, epochs=epochs)
-    where = dict(data=data, device=device.value)
+    where: dict[str, Any] = dict(data=data, device=device.value)
     experiments = [Experiment.of(**one, **where) for one in seeded(seed, seeds, settings=settings, **asked)]
     store, out = Store(out_dir), console()
     documents = watched(experiments, store, quiet, fresh=fresh, pack=pack, deterministic=deterministic, **where)

@@ -55,7 +55,8 @@ def app(
         Optional[str],
         typer.Option(
             metavar="ROW",
-            help="Also what each row gains on this one, seed by seed; a method's name: on its row whose label is else the same.",
+            help="Also what each row gains on this one, seed by seed; "
+            "a method's name: on its row whose label is else the same.",
         ),
     ] = None,
     settings: Annotated[
@@ -96,7 +97,9 @@ def app(
     if name is None:
         return out.print(catalogue.studies())
     own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
-    given = assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
+    given = (
+        assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
+    )
     chosen = studies.study(name, seeds, only or [], given)
     bases = studies.bases(chosen, against) if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -48,7 +48,10 @@ def app(
     quiet: Quiet = False,
     fresh: Fresh = False,
 ) -> None:
-    """Search the fixed weights of a method's loss terms on held-out training images; compare them with the defaults and the relation."""
+    """Search the fixed weights of a method's loss terms on held-out training images.
+
+    They are compared with the defaults and the relation.
+    """
     from everlearn.experiments import records, tune
     from everlearn.experiments.store import Store
     from everlearn.experiments.studies import Study
@@ -56,7 +59,7 @@ def app(
     from everlearn.report.progress import watched
 
     asked = dict(method=method, stream=stream, network=network, memory=memory, epochs=epochs)
-    where = dict(device=device.value, data=data)
+    where: dict[str, Any] = dict(device=device.value, data=data)
     rivals = tune.rivals([one | where for one in seeded(seed, seeds, settings=settings, **asked)])
     store, out, log = Store(out_dir), console(), console(stderr=True, quiet=quiet)
     say = lambda line: log.print(line, style="dim", soft_wrap=True)

@@ -11,7 +11,9 @@ from everlearn.cli.app import command
 
 @command("Examples: everlearn weightings, everlearn weightings relation")
 def app(
-    weighting: Annotated[Optional[str], typer.Argument(help="One weighting, to see its options and their defaults.")] = None,
+    weighting: Annotated[
+        Optional[str], typer.Argument(help="One weighting, to see its options and their defaults.")
+    ] = None,
 ) -> None:
     """The weightings, or what one of them does and its options. Any goes with any method that rehearses."""
     from everlearn.report import catalogue, console
