@@ -10,20 +10,21 @@ import json
 import re
 import sys
 from collections.abc import Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import groupby
 from math import hypot, log
 from pathlib import Path
 from statistics import fmean, median, stdev
 
 import reproduce
+from reproduce import experiment
 
 from everlearn import metrics
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
+from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
 from everlearn.report import svg
 from everlearn.report.tables import cell, compared
-from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
@@ -149,31 +150,27 @@ def similarity_scatter(path: str) -> str:
 NAMED = ["method", "memory", "weights", "order"]
 
 
-def usual(e: dict) -> dict:
+@cache
+def usual(e: Experiment) -> Experiment:
     """The settings of this method at this memory size as published, in bfloat16."""
-    same = {key: e[key] for key in ("method", "stream", "memory", "seed")}
-    return Experiment.of(**same, precision="bfloat16").document()
+    return Experiment.of(e.label, e.stream.name, memory=e.memory, seed=e.seed, precision="bfloat16")
 
 
 def named(run: dict) -> list[str]:
     """What tells a run from others but for its seed. Beside the method stands what else is not as published."""
-    e = run["experiment"]
-    shown = {"weights", "order"}
-    expected = usual(e)
-    odd = [f"{key} {e[key]}" for key in expected if key not in ("options", "content") and e[key] != expected[key]]
-    options = [(key, value) for key, value in e["options"].items() if key not in shown and value is not None]
-    odd += [f"{key} {value}" for key, value in options if value != expected["options"][key]]
-    weights = ", ".join(f"{w:g}" for w in e["options"]["weights"])
-    method = ", ".join([f"`{e['method']}`", *odd])
-    return [method, str(e["memory"]), weights, e["options"].get("order", "–")]
+    e = experiment(run)
+    here, expected = e.settings(), usual(e).settings()
+    odd = [f"{key} {here[key]}" for key in here if key not in ("weights", "order") and here[key] != expected[key]]
+    weights = ", ".join(f"{w:g}" for w in e.weighting["weights"])
+    return [", ".join([f"`{e.label}`", *odd]), str(e.memory), weights, e.weighting.get("order", "–")]
 
 
 def every_run() -> list[dict]:
     """All recorded runs, by memory, in the order of the paper's tables, ours after them."""
     known = [*LITERATURE[:8], *SIX]
-    rank = lambda method: known.index(method) if method in known else len(known)
-    key = lambda run, e: (e["memory"], rank(e["method"]), named(run), e["seed"])
-    return sorted(reproduce.recorded().values(), key=lambda run: key(run, run["experiment"]))
+    rank = lambda label: known.index(label) if label in known else len(known)
+    key = lambda run, e: (e.memory, rank(e.label), named(run), e.seed)
+    return sorted(reproduce.recorded().values(), key=lambda run: key(run, experiment(run)))
 
 
 def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
@@ -186,14 +183,14 @@ def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
     }
     for name, group in groupby(every_run(), named):
         runs = list(group)
-        e = runs[0]["experiment"]
-        own = published("table1-cifar10", f"{e['method']}, M = {e['memory']}")  # also for other weights or orders
-        yield name, runs, theirs.get(Experiment.read(e)) or (own if name[0] == f"`{e['method']}`" else None)
+        e = experiment(runs[0])
+        own = published("table1-cifar10", f"{e.label}, M = {e.memory}")  # also for other weights or orders
+        yield name, runs, theirs.get(e) or (own if name[0] == f"`{e.label}`" else None)
 
 
 def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
     """Those at the published settings."""
-    return ((name, runs, row) for name, runs, row in groups() if row and (e := runs[0]["experiment"]) == usual(e))
+    return ((name, runs, row) for name, runs, row in groups() if row and (e := experiment(runs[0])) == usual(e))
 
 
 def reproduction() -> str:
@@ -204,9 +201,7 @@ def reproduction() -> str:
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric])
             cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
-        rows.append(
-            [*name, str(len(runs)), *cells, f"{sum(spent[Experiment.read(run['experiment'])] for run in runs):.1f}"]
-        )
+        rows.append([*name, str(len(runs)), *cells, f"{sum(spent[experiment(run)] for run in runs):.1f}"])
     return markdown([*NAMED, "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "GPU minutes"], rows)
 
 
@@ -222,7 +217,7 @@ def reproduction_short() -> str:
     """The paper's six methods at its own settings, where at least three seeds were run."""
     rows = []
     for name, runs, row in as_published():
-        if runs[0]["experiment"]["method"] in SIX and len(runs) >= 3:
+        if experiment(runs[0]).label in SIX and len(runs) >= 3:
             theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"])
             rows.append([*name[:2], str(len(runs)), theirs, mine])
     return markdown(["method", "memory", "seeds", "published", "here"], rows)
@@ -232,7 +227,7 @@ def reproduction_learned() -> str:
     """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
     rows = []
     for name, runs, row in groups():
-        if len(runs) == 1 or runs[0]["experiment"]["method"] not in SIX:
+        if len(runs) == 1 or experiment(runs[0]).label not in SIX:
             continue
         ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
         theirs = apart = "–"
@@ -245,9 +240,7 @@ def reproduction_learned() -> str:
 
 def reproduction_gains() -> str:
     """What each relational method gains on its baseline, over the seeds both have."""
-    at = {
-        (runs[0]["experiment"]["method"], name[1]): (runs, row["class_il"]["acc"]) for name, runs, row in as_published()
-    }
+    at = {(experiment(runs[0]).label, name[1]): (runs, row["class_il"]["acc"]) for name, runs, row in as_published()}
     rows = []
     for (base, memory), (fixed, published_base) in at.items():
         relational = FAMILIES.get(base)
@@ -265,11 +258,11 @@ def reproduction_runs() -> str:
     """A row a run."""
     rows = []
     for run in every_run():
-        e, p = run["experiment"], run["provenance"]
+        p = run["provenance"]
         numbers = [run[setting][metric] for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         figures = ["–" if number is None else f"{number:.2f}" for number in numbers]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
-        rows.append([*named(run), str(e["seed"]), *figures, *where])
+        rows.append([*named(run), str(experiment(run).seed), *figures, *where])
     header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
     return markdown([*header, "seconds", "device", "commit"], rows)
 
@@ -283,7 +276,7 @@ def repeated() -> str:
             device, kind = now["provenance"]["device"].partition(": ")[::2]
             how = [
                 kind or device,
-                now["experiment"]["precision"],
+                experiment(now).training.precision,
                 "always" if device == "cpu" else "asked for" if now["provenance"]["deterministic"] else "no",
             ]
             accuracies = [f"{run['class_il']['acc']:.2f}" for run in (then, now)]
@@ -314,7 +307,7 @@ def weights_found(*kind: str) -> str:
             means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
             worst = max(curve["loss"]["memory"][i] for i in second[1:])
             cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
-        rows.append([str(run["experiment"]["seed"]), *cells, f"{run['class_il']['acc']:.2f}"])
+        rows.append([str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
 
 
@@ -328,7 +321,7 @@ def weights_moved() -> str:
         for task in range(1, 5):
             for before, now, after in zip(*(related(curve, task)[start:] for start in range(3))):
                 way = hypot(*(logit(of[after]) - logit(of[before]) for of in curve["weights"].values()))
-                seen.setdefault(run["experiment"]["method"], []).append((curve["loss"]["memory"][now], way))
+                seen.setdefault(experiment(run).label, []).append((curve["loss"]["memory"][now], way))
     rows = []
     for method in filter(seen.get, SIX):
         epochs = sorted(seen[method])
@@ -342,26 +335,27 @@ def weights_moved() -> str:
 def gains_by_weight() -> str:
     """What RER gained on ER's same seed, by the weight its net gave new samples in the last task."""
     baseline = {
-        (e["memory"], e["seed"]): run["class_il"]["acc"]
+        (e.memory, e.seed): run["class_il"]["acc"]
         for run in every_run()
-        if (e := run["experiment"])["method"] == "er" and e == usual(e)
+        if (e := experiment(run)).label == "er" and e == usual(e)
     }
     rows = []
     for run, curve in curves():
-        e = run["experiment"]
-        if e["method"] == "rer" and (e["memory"], e["seed"]) in baseline:
+        e = experiment(run)
+        if e.label == "rer" and (e.memory, e.seed) in baseline:
             new = fmean(curve["weights"]["new"][i] for i in related(curve, 4))
-            gain = run["class_il"]["acc"] - baseline[e["memory"], e["seed"]]
-            rows.append([f"{new:.4f}", *named(run)[1:], str(e["seed"]), f"{gain:+.2f}"])
+            gain = run["class_il"]["acc"] - baseline[e.memory, e.seed]
+            rows.append([f"{new:.4f}", *named(run)[1:], str(e.seed), f"{gain:+.2f}"])
     return markdown(["new samples' weight in task 5", "memory", "preset", "order", "seed", "gain on ER"], sorted(rows))
 
 
 def step_cost() -> str:
     r = record("benchmarks/results/step_cost-cpu.json")
     us = r["microseconds"]
+    ours = us.get("everlearn") or us["recollect"]  # a record keeps the words it was written with
     return markdown(
         ["one ER step, MLP 64-100-10, batch 10 + 10", "µs"],
-        [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["everlearn", f"{us['everlearn']:.0f}"]],
+        [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["everlearn", f"{ours:.0f}"]],
     ) + (
         f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. torch {r['torch']}, one thread, {r['rounds']} rounds."
     )

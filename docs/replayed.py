@@ -7,28 +7,29 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 import torch
 
-from everlearn import ER, DERpp, Weighting, metrics, run
+from everlearn import Weighting, metrics, run
+from everlearn.core.terms import weighed
 from everlearn.experiments import provenance
 from everlearn.experiments.studies import FAMILIES, OWN, study
-from everlearn.core.terms import weighed
 
 
 class Replayed(Weighting):
-    """Weights by task and epoch: `schedule[task][epoch]` has one per term."""
+    """Weights by task and epoch: `rows[task][epoch]` has one per term."""
 
-    def __init__(self, schedule: list):
-        self.schedule = schedule
+    def __init__(self, rows: Sequence):
+        self.rows = rows
 
     def begin(self, method, net, seed):
         self.row = torch.zeros(len(method.names)).to(net.theta)
 
     def begin_epoch(self, task, epoch, epochs):
-        self.row.copy_(torch.tensor(self.schedule[task][epoch]))
+        self.row.copy_(torch.tensor(self.rows[task][epoch]))
 
     def loss(self, method, step, terms):
         return weighed(terms.losses, self.row)
@@ -65,7 +66,8 @@ def main(stream: str, seeds: int) -> None:
     documents = {}
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         for (er,) in study(f"phase-{stream}", 1, ["er"]).rows.values():  # as there, at each memory size
-            memory, same = er.memory, dict(stream=stream, memory=er.memory, epochs=er.training.epochs, network=er.network.name)
+            memory, epochs, network = er.memory, er.training.epochs, er.network.name
+            same = dict(stream=stream, memory=memory, epochs=epochs, network=network)
             for base in OWN:
                 settings = [same | {"seed": seed} for seed in range(seeds)]
                 relational, schedules = zip(*pool.map(watched, [base] * seeds, settings))

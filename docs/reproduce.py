@@ -7,6 +7,7 @@ Stopped or killed, the same command goes on. Runs that are complete under --out,
 """
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -18,9 +19,9 @@ from statistics import median
 
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
-from everlearn.launchers import DONE, perform
 from everlearn.experiments.store import Store, read_lines
 from everlearn.experiments.studies import study
+from everlearn.launchers import DONE, perform
 
 ROOT = Path(__file__).parents[1]
 RECORDS, EPOCHS = ROOT / "results" / "cifar10", ROOT / "results" / "cifar10-epochs"
@@ -29,6 +30,7 @@ SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 # In order of value: what it is for, the study, its rows, seeds.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
+    ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", r"der\+\+\+consolidate, M = (200|500)", 3),
     ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
     ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
@@ -60,7 +62,17 @@ def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
 def recorded() -> dict[Experiment, dict]:
     """All runs on record."""
     documents = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
-    return {Experiment.read(document["experiment"]): document for document in documents}
+    return {experiment(document): document for document in documents}
+
+
+def experiment(run: dict) -> Experiment:
+    """The settings of a record, of whichever format."""
+    return _parsed(json.dumps(run["experiment"]))
+
+
+@functools.cache
+def _parsed(text: str) -> Experiment:
+    return Experiment.parse(json.loads(text))
 
 
 def gpu_minutes(runs: dict[Experiment, dict]) -> dict[Experiment, float]:
@@ -76,11 +88,11 @@ def gpu_minutes(runs: dict[Experiment, dict]) -> dict[Experiment, float]:
 
 
 def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
-    """Minutes of the GPU a run of each method takes, from its records."""
+    """Minutes of the GPU a run takes, by what tables call it, from the records."""
     of: dict[str, list[float]] = {}
     for experiment, minutes in gpu_minutes(runs).items():
-        of.setdefault(experiment.method, []).append(minutes)
-    return {method: median(values) for method, values in of.items()}
+        of.setdefault(experiment.label, []).append(minutes)
+    return {label: median(values) for label, values in of.items()}
 
 
 def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
@@ -92,7 +104,7 @@ def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
         there = sum(experiment in runs for experiment in wanted)
         lacking = [e for e in sorted(wanted, key=lambda e: e.seed) if e not in runs and e not in named]
         named |= set(lacking)
-        yield what, there, {e: cost.get(e.method, UNKNOWN) for e in lacking}
+        yield what, there, {e: cost.get(e.label, UNKNOWN) for e in lacking}
 
 
 def curves(folder: Path) -> dict:
@@ -116,7 +128,7 @@ def keep(experiment: Experiment, store: Store) -> None:
         json.dumps(document, indent=indent) + "\n"
     )
     write(RECORDS, result, 1)
-    if "warmup" in dict(experiment.options):
+    if experiment.weighting.get("warmup") is not None:
         write(EPOCHS, curves(store.path(experiment)), None)
     print(f"{experiment.name}: Class-IL ACC {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
 

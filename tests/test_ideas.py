@@ -184,3 +184,17 @@ def test_prior_adjusted_cross_entropy_is_its_equation():
     learner.method.prior = learner.method.prior.double()
     (term,) = learner.method.learn(Batch(z, y, z))
     assert torch.allclose(term.loss, by_hand, atol=1e-6)
+
+
+@every
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.parametrize("weighting", ["fixed", "relation"])
+def test_recorded_on_a_gpu_it_is_what_it_is_step_by_step(name, weighting):
+    torch.backends.cudnn.deterministic, stream, ends = True, toy(each=24), []
+    for capture in (True, False):
+        learner = learner_of(name, weighting, stream, epochs=4, device="cuda", capture=capture)
+        for task in stream:
+            learner.update(task)
+        ends.append(learner.net.theta.detach().cpu())
+    torch.backends.cudnn.deterministic = False
+    assert torch.equal(*ends)
