@@ -5,7 +5,7 @@ Shapes: B rows per batch, C classes, k terms, P parameters. Row i of all batches
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import NamedTuple
 
@@ -31,12 +31,12 @@ class Batch(NamedTuple):
     others: tuple[Batch, ...] = ()  # the same samples in further views
 
 
-def seen_by(net, *batches: Batch) -> list[Batch]:
+def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:
     """The batches with the network's answers, in one call: it decides how they share a pass."""
     views = [(batch, *batch.others) for batch in batches]
     flat = [view for group in views for view in group]
     logits = net(*(view.x for view in flat))
-    read = getattr(net, "read", repeat(None))
+    read = getattr(net, "read", ()) or repeat(None)
     answered = (view._replace(z=z, features=f) for view, z, f in zip(flat, logits, read))
     return [next(answered)._replace(others=tuple(next(answered) for _ in others)) for _, *others in views]
 
@@ -57,10 +57,10 @@ class Terms:
     """The terms of one step side by side."""
 
     def __init__(self, terms: Sequence[Term]):
-        self.batches = [term.batch for term in terms]
-        self.preserves = [term.preserves for term in terms]
-        self.size = len(self.new.y)
-        self.losses = torch.stack([paired(term.masked(), self.size) for term in terms], dim=1)  # [B, k]
+        self.batches: list[Batch] = [term.batch for term in terms]
+        self.preserves: list[bool] = [term.preserves for term in terms]
+        self.size: int = len(self.new.y)
+        self.losses: Tensor = torch.stack([paired(term.masked(), self.size) for term in terms], dim=1)  # [B, k]
 
     @property
     def new(self) -> Batch:

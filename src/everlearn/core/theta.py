@@ -11,7 +11,6 @@ import copy
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -47,7 +46,11 @@ class Layout:
     """The places in a module that hold some of its tensors, and their layout in one vector."""
 
     def __init__(
-        self, places: list[tuple[dict, str]], device: torch.device, dtype: torch.dtype, channels_last: bool = False
+        self,
+        places: list[tuple[dict[str, Any], str]],
+        device: torch.device,
+        dtype: torch.dtype,
+        channels_last: bool = False,
     ):
         tensors: dict[int, Tensor] = {}  # tied tensors are stored once
         for home, name in places:
@@ -134,10 +137,10 @@ class MainNet:
         device = torch.device(device)
         fuse = device.type == "cuda" or ranks.distributed() if fuse is None else fuse
         low = precision == "bfloat16"
-        self.autocast = (
+        self.autocast: contextlib.AbstractContextManager[Any] = (
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
         )
-        self.module = module.to(device, dtype)
+        self.module: nn.Module = module.to(device, dtype)
         modules = list(module.modules())
         self._layers = [m._parameters for m in modules]
         # What its owner has in evaluation mode stays so if it is frozen, or the network itself is not: a backbone, say.
@@ -152,10 +155,11 @@ class MainNet:
         rowwise = getattr(module, "rowwise", False)
         together = forward == "joint" or (rowwise and not self._norms)
         grouped = rowwise and fuse and all(norm not in self._still for norm in self._norms)
-        self.forward = self._joint if together else self._grouped if grouped else self._separate
+        way = self._joint if together else self._grouped if grouped else self._separate
+        self.forward: Callable[..., Sequence[Tensor]] = way
         for norm in self._norms:
             norm.fuse = fuse and device.type == "cuda" and not ranks.distributed()
-        trainable: list[tuple[dict, str]] = [
+        trainable: list[tuple[dict[str, Any], str]] = [
             (m._parameters, name)
             for m in modules
             for name, p in m._parameters.items()
@@ -169,8 +173,8 @@ class MainNet:
         self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
         self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
         whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
-        self.matrices = [whole, len(self._parameters.vector) - whole] if low else None
-        self.theta = self._parameters.vector.requires_grad_()  # [P], moved in place
+        self.matrices: list[int] | None = [whole, len(self._parameters.vector) - whole] if low else None
+        self.theta: Tensor = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._tie()
         # Buffers (BatchNorm's running statistics) in one vector per dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
@@ -186,7 +190,7 @@ class MainNet:
         ]  # they keep a second list
         self._assigned: list[Replaced] = []
         self.reads = False  # is each pass to gather features?
-        self.read: Any = repeat(None)  # if it reads, a list: the features of each batch of the last call
+        self.read: Any = ()  # if it reads, a list: the features of each batch of the last call
         self._bind_buffers(live=True)
         self.unbind()
 
@@ -240,7 +244,7 @@ class MainNet:
             self._sync_buffers()
         return gradient
 
-    def per_sample(self, loss: Callable, *batch: Tensor) -> Tensor:
+    def per_sample(self, loss: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         """∇θ loss(net, sample) of each sample of a batch on its own, [B, P]; `loss` gets batches of one."""
         one = lambda theta, *sample: loss(self.at(theta, virtual=True), *(tensor[None] for tensor in sample))
         return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
@@ -268,7 +272,7 @@ class MainNet:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
         self._bind(self._owned)
         self._unbound = True
-        self.read = repeat(None)
+        self.read = ()
         if not self._live:
             self._bind_buffers(live=True)
         self._sync_buffers()
@@ -291,7 +295,7 @@ class MainNet:
         """Has its owner frozen a parameter that was trainable, or the other way round?"""
         return not all(p.requires_grad for p in self._owned) or any(p.requires_grad for p in self._frozen)
 
-    def __deepcopy__(self, memo: dict) -> MainNet:
+    def __deepcopy__(self, memo: dict[int, Any]) -> MainNet:
         """Another network, the same so far. Copied parameters have memory of their own, and are tied again."""
         self.sync()
         self.unbind()
