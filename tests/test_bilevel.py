@@ -114,7 +114,7 @@ def test_G_is_the_similarity_of_gradients_class_by_class(kind):
         return torch.stack([term.loss for term in method.rehearse(*seen)], 1)
 
     rows = lambda function, theta: torch.stack(
-        [gradient(lambda t: function(t).flatten()[i], theta) for i in range(B * function(theta).shape[1])]
+        [gradient(lambda t, i=i: function(t).flatten()[i], theta) for i in range(B * function(theta).shape[1])]
     )
     of_outer, of_inner = rows(outer_rows, stepped), rows(losses, net.theta.detach())  # one gradient a loss
     labels = torch.stack([b.y for b in outer], 1).flatten()
@@ -180,7 +180,7 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                     batches.append(Batch(prepare(images), targets.clamp(min=0), stored=stored, there=there))
                 new, replay, spare = Batch(prepare(raw), labels), batches[:d], batches[d:]
 
-                def per_sample(parameters, inner, module=None):
+                def per_sample(parameters, inner, module=None, new=new):
                     module = module or copy.deepcopy(network)  # a virtual pass: statistics of its own
                     seen = [b._replace(z=functional_call(module, parameters, b.x)) for b in (new, *inner)]
                     terms = method.learn(seen[0]) + method.rehearse(*seen[1:])
@@ -496,7 +496,7 @@ def test_in_bfloat16_forward_mode_still_agrees_with_reverse_mode():
     x, y = torch.randn(B, 3, 8, 8), torch.randint(CLASSES, (B,))
     losses = lambda theta: F.cross_entropy(net.at(theta, virtual=True)(x)[0], y, reduction="none")
     v = torch.randn_like(net.theta.detach())
-    reverse = torch.stack([gradient(lambda t: losses(t)[j], net.theta) @ v for j in range(B)])
+    reverse = torch.stack([gradient(lambda t, j=j: losses(t)[j], net.theta) @ v for j in range(B)])
     assert relative(slope(losses, net.theta, v), reverse) < 0.05
 
 

@@ -250,7 +250,7 @@ def test_gss_replaces_as_algorithm_2_says():
 def test_the_lots_are_drawn_by_the_plan():
     drawn = chances(np.random.default_rng(0), 5, 8, 2, 3)
     assert drawn[..., 0].tolist() == [[5, 6, 7], [8, 8, 8]]
-    assert (0 <= drawn[..., 1:]).all() and (drawn[..., 1:] < 1).all() and len(np.unique(drawn[..., 1:])) == 12
+    assert (drawn[..., 1:] >= 0).all() and (drawn[..., 1:] < 1).all() and len(np.unique(drawn[..., 1:])) == 12
 
 
 def test_gss_keeps_the_score_of_what_it_keeps():
@@ -261,5 +261,5 @@ def test_gss_keeps_the_score_of_what_it_keeps():
     assert len(learner.memory) == 8 and (learner.memory.y[:8] >= 0).all()
     learner.update(stream.tasks[1])
     changed = (learner.memory.x != before).flatten(1).any(dim=1)[:8]
-    assert 0 < changed.sum() and torch.equal(learner.method.scores[:8][~changed], scores[:8][~changed])
+    assert changed.sum() > 0 and torch.equal(learner.method.scores[:8][~changed], scores[:8][~changed])
     assert (learner.method.scores[:8][changed] < 1).all(), "what came later had a cosine below 0"

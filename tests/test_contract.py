@@ -121,7 +121,7 @@ def test_a_task_broken_off_is_taken_back_by_restoring_the_state_before_it(name):
 def test_a_task_that_was_refused_leaves_the_learner_as_it_was():
     stream = toy()
     learner = learner_of("er", stream)
-    with pytest.raises(everlearn.BadInput, match="takes a everlearn.Task"):
+    with pytest.raises(everlearn.BadInput, match=r"takes a everlearn\.Task"):
         learner.update(None)
     learner.update(stream.tasks[0])
     assert learner.tasks == 1
@@ -522,7 +522,7 @@ def test_a_stream_of_ones_own_is_asked_for_with_the_options_it_is_given(tmp_path
     (tmp_path / "mine.py").write_text(STREAM)
     settings = dict(stream=f"{tmp_path}/mine.py:make", epochs=1, batch=4, memory=10)
     assert [everlearn.run(side=side, **settings)["network"] for side in (8, 32)] == ["CNN", "ResNet18"]
-    with pytest.raises(everlearn.BadInput, match="mine.py:make needs its option 'side'"):
+    with pytest.raises(everlearn.BadInput, match=r"mine.py:make needs its option 'side'"):
         everlearn.run(**settings)
 
 
@@ -632,7 +632,7 @@ def test_images_of_another_kind_and_networks_of_two_answers_are_refused():
         Learner(Two(stream.shape, 4), everlearn.ER(), classes=4, memory=8, batch=4).update(stream.tasks[0])
     joint = Learner(MLP(stream.shape, 4), everlearn.Joint(), classes=4, pixels=stream.pixels, batch=4)
     joint.update(stream.merged())
-    with pytest.raises(everlearn.BadInput, match="stream.merged"):
+    with pytest.raises(everlearn.BadInput, match=r"stream\.merged"):
         joint.update(stream.tasks[1])
 
 

@@ -311,8 +311,8 @@ def test_terminal_form_keeps_the_worst_of_a_table_too_large(copy):
 def test_terminal_form_says_what_its_lines_mean_however_narrow(runs, name, width):
     lines = shown(runs[name], width).splitlines()
     assert max(map(len, lines)) <= width
-    for part in (*explain.read(runs[name]).terms, *explain.PHASES, "learned, in use", "preset, in use", "proposed"):
-        assert any(part in line for line in lines)
+    for said in (*explain.read(runs[name]).terms, *explain.PHASES, "learned, in use", "preset, in use", "proposed"):
+        assert any(said in line for line in lines)
 
 
 # What there is nothing to see of --------------------------------------------------------------------------------------

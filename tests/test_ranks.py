@@ -154,7 +154,10 @@ def test_what_several_ranks_cannot_do_is_refused(ranks):
     assert "hypergradient=forward" in backward
 
 
-RUN = "run rer --epochs 1 --memory 20 --device cpu --json --set classes=0,1,2,3 --set tasks=2".split()
+RUN = [
+    *("run", "rer", "--epochs", "1", "--memory", "20", "--device", "cpu", "--json"),
+    *("--set", "classes=0,1,2,3", "--set", "tasks=2"),
+]
 
 
 def test_torchrun_gives_the_run_of_one_process(tmp_path):

@@ -130,5 +130,6 @@ def test_the_live_display_cuts_no_name_and_no_number(monkeypatch, width):
     display.report(experiment, {"event": "epoch", "task": 2, "epoch": 19})
     screen.print(display._progress.get_renderable())
     text = screen.file.getvalue()
-    for part in (*"er+normalised on fashion-mnist, seed 0: task 3, epoch 20 of 50".split(), "1/250", "epochs", "left"):
+    said = "er+normalised on fashion-mnist, seed 0: task 3, epoch 20 of 50"
+    for part in (*said.split(), "1/250", "epochs", "left"):
         assert times(part, text)
