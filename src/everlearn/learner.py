@@ -17,7 +17,7 @@ from everlearn.core import ranks
 from everlearn.core.capture import Graphs, on_own_stream, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.memory import Memory
-from everlearn.core.plan import Plan, plan_epoch, sharded
+from everlearn.core.plan import Draw, Plan, plan_epoch, sharded
 from everlearn.core.seeding import Randomness
 from everlearn.core.state import joined, part
 from everlearn.core.step import SGD
@@ -47,6 +47,18 @@ class Learner:
     are one, which takes the whole `batch` per step, and are taught alike.
     """
 
+    method: Method
+    classes: int
+    training: Training
+    seed: int
+    epochs: int
+    batch: int
+    device: torch.device
+    capacity: int  # of the memory; 0 where the method keeps none
+    pixels: Pixels
+    given_pixels: bool
+    width: int  # of the features, where the method keeps them
+
     def __init__(
         self,
         network: nn.Module,
@@ -68,19 +80,20 @@ class Learner:
         checks.parts(method, network, pixels)
         training = checks.training(training, settings)
         checks.numbers(classes=classes, seed=seed, **({"memory": memory} if method.remembers else {}))
-        self.draws = sum(method.all_draws(), ())
+        self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
         checks.draws(self.draws, memory, training.batch)
         self.method, self.classes, self.training, self.seed = method, classes, training, int(seed)
         self.epochs, self.batch = training.epochs, training.batch
         self.device, self.capacity = checks.device(device), memory if method.remembers else 0
-        self.net = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
+        self.net: MainNet = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
         self.net.reads = method.features
-        self.capture = capture and method.captures and self.device.type == "cuda" and not ranks.distributed()
+        able = method.captures and self.device.type == "cuda" and not ranks.distributed()
+        self.capture: bool = capture and able
         self.pixels, self.given_pixels = (pixels or Pixels()).to(self.device, dtype), pixels is not None
-        self.sgd = SGD(training.lr, training.momentum, training.weight_decay)
+        self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay)
         self.memory: Memory | None = None  # made when the first images show their shape
-        self.tasks = 0  # learned so far
-        self.epoch = 0  # epochs of the task in hand
+        self.tasks: int = 0  # learned so far
+        self.epoch: int = 0  # epochs of the task in hand
         self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self._broken_off = False  # in the middle of a task
@@ -91,7 +104,8 @@ class Learner:
             if vars(of).setdefault("learner", self) is not self:
                 raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
         method.weighting.begin(method, self.net, self.seed)
-        self.begun = {name: tensor.shape for name, tensor in method.weighting.state().items() if tensor.numel()}
+        begun = method.weighting.state().items()
+        self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
 
     def update(self, task: Task, report: Callable[[dict[str, Any]], None] = lambda record: None) -> None:
         """Learn one more task. `report` gets a record of every epoch.

@@ -25,7 +25,7 @@ class Training:
     forward: str = "separate"
     precision: str = "float32"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
             number(name, getattr(self, name), whole=True, positive=True)
         number("lr", self.lr, positive=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.memory import Memory
-from everlearn.core.plan import Row
+from everlearn.core.plan import Row, Views
 from everlearn.core.step import SGD, Step, train_step
 from everlearn.core.tape import Tape
 from everlearn.core.terms import Batch
@@ -18,8 +18,12 @@ from everlearn.core.theta import MainNet
 if TYPE_CHECKING:
     from everlearn.methods.base import Method
 
+Inputs = Callable[[Tensor, Tensor | None], Tensor]  # from stored samples and their crops to the network's input
 
-def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs, data: tuple[Tensor, Tensor]) -> Callable:
+
+def steps_of(
+    method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs: Inputs, data: tuple[Tensor, Tensor]
+) -> Callable[[int, Row, Tape], None]:
     """A task's training step as a function of a row of the plan: gather, augment, train.
 
     `inputs` makes the network's input of stored samples.
@@ -40,7 +44,7 @@ def steps_of(method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs, dat
     return body
 
 
-def viewed(batches: Sequence[Batch], views: Sequence[Sequence], inputs, crops: Tensor | None) -> Iterator[Batch]:
+def viewed(batches: Sequence[Batch], views: Sequence[Views], inputs: Inputs, crops: Tensor | None) -> Iterator[Batch]:
     """Each batch in each of its views: all of them are augmented at once, then transformed where a view says how."""
     rows = [batch.x for batch, ways in zip(batches, views) for _ in ways]
     parts = iter(inputs(torch.cat(rows), crops).split([len(x) for x in rows]))

@@ -19,14 +19,16 @@ from everlearn.core.terms import EMPTY, Batch
 class Memory(Stateful):
     """M un-augmented inputs, their labels and, by name, what else a method keeps beside each: its logits, say."""
 
-    def __init__(self, capacity: int, like: Tensor, fields: Mapping[str, Sequence[int]] = {}, dtype=torch.float32):
+    def __init__(
+        self, capacity: int, like: Tensor, fields: Mapping[str, Sequence[int]] = {}, dtype: torch.dtype = torch.float32
+    ):
         rows = capacity + 1  # the last one is the spare
         self.capacity = capacity
-        self.x = torch.zeros(rows, *like.shape[1:], dtype=like.dtype, device=like.device)
-        self.y = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
+        self.x: Tensor = torch.zeros(rows, *like.shape[1:], dtype=like.dtype, device=like.device)
+        self.y: Tensor = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
         empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
-        self.stored = {name: empty(shape) for name, shape in fields.items()}
-        self.presented = 0  # samples offered so far; the plan counts them
+        self.stored: dict[str, Tensor] = {name: empty(shape) for name, shape in fields.items()}
+        self.presented: int = 0  # samples offered so far; the plan counts them
 
     def __len__(self) -> int:
         return min(self.presented, self.capacity)

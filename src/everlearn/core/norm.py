@@ -19,6 +19,8 @@ from torch.nn import functional as F
 
 from everlearn.core import ranks
 
+Four = tuple[Tensor, Tensor, Tensor, Tensor]
+
 
 class Norm(nn.BatchNorm2d):
     """relu(BatchNorm(x) + residual), sum and ReLU where asked for.
@@ -106,7 +108,7 @@ def statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
     return mean, variance, (variance + eps).rsqrt()
 
 
-def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, relu: bool, eps: float):
+def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, relu: bool, eps: float) -> Four:
     wide = x.to(weight.dtype)
     mean, variance, rho = statistics(wide, eps)
     y = (wide - mean) * rho * weight + bias
@@ -116,7 +118,7 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, 
     return (y.relu() if relu else y).to(x.dtype), mean, unbiased, rho
 
 
-def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool):
+def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool) -> Four:
     """Reverse mode: dx, dw, db and dresidual from dy.
 
     Over W ranks dy is the gradient of the rank's own loss, W times its share in the mean of all losses, and so is dx.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, reading
@@ -17,8 +18,9 @@ class Snapshot(Stateful):
     """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher."""
 
     def __init__(self, net: MainNet):
-        self.module = copy.deepcopy(net.unbind()).eval().requires_grad_(False)
-        self.autocast, self.dtype = net.autocast, net.theta.dtype
+        self.module: nn.Module = copy.deepcopy(net.unbind()).eval().requires_grad_(False)
+        self.autocast: contextlib.AbstractContextManager[Any] = net.autocast
+        self.dtype: torch.dtype = net.theta.dtype
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:

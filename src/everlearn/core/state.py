@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -13,7 +14,7 @@ class Stateful:
     What is `derived` from how it was made is left out.
     """
 
-    derived: tuple[str, ...] = ()
+    derived: ClassVar[tuple[str, ...]] = ()
     lasting = False  # as a part of another: is it there from the beginning, even while it holds nothing?
 
     def state(self) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
@@ -34,17 +34,15 @@ class Method(Stateful):
     references: int | tuple[Draw, ...] = 0  # further ones, for `direction` and `remember`
     views: Views = ONE_VIEW  # of new samples: further ones are in `new.others`
     features: bool = False  # batches also have `features`, what the network's head reads
-    remembers: bool = (
-        False  # it has a memory, written in training by `slot_rule`, and beside a sample it `keeps` these:
-    )
-    keeps: tuple[str, ...] = ()
+    remembers: bool = False  # it has a memory, written in training by `slot_rule`
+    keeps: tuple[str, ...] = ()  # what the memory has beside each sample
     slot_rule: SlotRule | None = staticmethod(reservoir)
     merges: bool = False  # all tasks are learned as one
     captures: bool = True  # its step never waits for a value
     memory_factor: int = 1  # how many times an ordinary run's share of a GPU's memory it needs
-    derived = ("weighting",)
+    derived: ClassVar[tuple[str, ...]] = ("weighting",)
 
-    def __init_subclass__(cls, **more):
+    def __init_subclass__(cls, **more: Any) -> None:
         """Weights are inherited with the terms they are of: with another number of terms, they are all 1 again."""
         super().__init_subclass__(**more)
         for name in ("weights", "preset"):
@@ -52,7 +50,7 @@ class Method(Stateful):
                 setattr(cls, name, vars(Method)[name])
 
     def __init__(self, weighting: Weighting | None = None):
-        self.weighting = weighting or Fixed()
+        self.weighting: Weighting = weighting or Fixed()
 
     # Inside a step ------------------------------------------------------------------------------------------------
     def select(self, step: Step) -> None:

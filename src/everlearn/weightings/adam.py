@@ -14,12 +14,15 @@ class Adam(Stateful):
     Not torch's own: making one imports torch's compiler, which takes 1.6 s.
     """
 
-    betas, eps = (0.9, 0.999), 1e-8
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
 
     def __init__(self, like: Tensor, lr: float, weight_decay: float = 0.0):
-        self.lr, self.weight_decay = lr, weight_decay
-        self.mean, self.square = torch.zeros_like(like), torch.zeros_like(like)
-        self.steps = torch.zeros((), dtype=like.dtype, device=like.device)
+        self.lr: float = lr
+        self.weight_decay: float = weight_decay
+        self.mean: Tensor = torch.zeros_like(like)
+        self.square: Tensor = torch.zeros_like(like)
+        self.steps: Tensor = torch.zeros((), dtype=like.dtype, device=like.device)
 
     @torch.no_grad()
     def direction(self, phi: Tensor, gradient: Tensor) -> Tensor:

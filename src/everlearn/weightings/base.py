@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -70,7 +70,7 @@ class Weighting(Stateful):
         return {}
 
 
-def weights_of(weighting, method: Method) -> tuple[float, ...]:
+def weights_of(weighting: Any, method: Method) -> tuple[float, ...]:
     """The weights a weighting was given, or its usual ones of the method: one for each of the method's terms."""
     given = weighting.weights
     weights = tuple(given if hasattr(given, "__iter__") else [given]) or tuple(weighting.usual(method))
@@ -83,7 +83,7 @@ def weights_of(weighting, method: Method) -> tuple[float, ...]:
     return tuple(map(float, weights))
 
 
-def row_of(weighting, method: Method, like: Tensor) -> Tensor:
+def row_of(weighting: Any, method: Method, like: Tensor) -> Tensor:
     """The same as a tensor [k]."""
     return torch.tensor(weights_of(weighting, method), dtype=torch.float64).to(like)
 
@@ -99,9 +99,9 @@ class Phased(Weighting):
     weights: Sequence[float] = ()
     warmup: int | None = None
     relation_from_task: int = 2
-    derived = ("preset",)
+    derived: ClassVar[tuple[str, ...]] = ("preset",)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.warmup is not None:
             number("warmup", self.warmup, whole=True)
         number("relation_from_task", self.relation_from_task, whole=True, positive=True)
@@ -121,7 +121,7 @@ class Phased(Weighting):
             )
 
     def begin(self, method: Method, net: MainNet, seed: int) -> None:
-        self.preset = row_of(self, method, net.theta)
+        self.preset: Tensor = row_of(self, method, net.theta)
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         """The phase: `preset` before the first task with two phases, then `warm-up` and `relation`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
@@ -19,10 +19,10 @@ class Consolidate(Phased):
 
     def past_warmup(self, terms: Terms) -> Tensor:
         if getattr(self, "rehearsal", None) is None:
-            self.rehearsal = self.preset * torch.tensor(terms.preserves, device=self.preset.device)
+            self.rehearsal: Tensor = self.preset * torch.tensor(terms.preserves, device=self.preset.device)
         return self.rehearsal
 
-    derived = ("preset", "rehearsal")
+    derived: ClassVar[tuple[str, ...]] = ("preset", "rehearsal")
 
     def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         known = super().notes(training, tasks, name)

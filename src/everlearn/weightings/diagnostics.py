@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from everlearn.core.terms import EMPTY, Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
 
 if TYPE_CHECKING:
+    from everlearn.data import Task
     from everlearn.learner import Learner
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -27,7 +28,7 @@ def labels(terms: Terms) -> Tensor:
     return torch.stack([known(batch).repeat(terms.size)[: terms.size] for batch in terms.batches], dim=1)
 
 
-def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict[str, Any]:
     """Mean, spread and quantiles of each term's weight and of G(j), over the epoch and for each class."""
     columns = {"weights": "weight_labels", "proposed": "labels", "G": "labels"}
     record = {key: _terms(names, tape[key], tape[labels]) for key, labels in columns.items() if key in tape}
@@ -56,7 +57,7 @@ def _spread(values: np.ndarray) -> dict:
     return {"mean": digits(values.mean()), "std": digits(values.std()), "quantiles": [digits(q) for q in quantiles]}
 
 
-def task(weigh: Callable[[Terms], Tensor] | None, learner: Learner, old: Sequence, new) -> dict:
+def task(weigh: Callable[[Terms], Tensor] | None, learner: Learner, old: Sequence[Task], new: Task) -> dict[str, Any]:
     """At the end of a task: the average weights over validation samples of old and new tasks (Fig. 5b), if there is
     something that weighs, and the mean gradient similarity of every class met with each new class (Proposition 1). The
     network is in evaluation mode."""

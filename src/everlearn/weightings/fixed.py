@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Fixed(Weighting):
     """Fixed weights, a number per term; unless given, the method's own."""
 
-    derived = ("row",)
+    derived: ClassVar[tuple[str, ...]] = ("row",)
 
     def __init__(self, weights: Sequence[float] = ()):
         self.weights = weights
@@ -28,7 +28,7 @@ class Fixed(Weighting):
         weights_of(self, method)
 
     def begin(self, method: Method, net: MainNet, seed: int) -> None:
-        self.row = row_of(self, method, net.theta)
+        self.row: Tensor = row_of(self, method, net.theta)
 
     def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         return weighed(terms.losses, self.row)

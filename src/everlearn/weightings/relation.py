@@ -24,6 +24,7 @@ from everlearn.weightings.net import RelationReplayNet, norms
 
 if TYPE_CHECKING:
     from everlearn.core.step import Step
+    from everlearn.data import Task
     from everlearn.learner import Learner
     from everlearn.methods.base import Method
     from everlearn.training import Training
@@ -39,7 +40,7 @@ class Relational(Phased):
     rrn_lr: float = 1e-3
     rrn_weight_decay: float = 1e-4
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         number("hidden", self.hidden, whole=True, positive=True)
         number("rrn_lr", self.rrn_lr, positive=True)
@@ -48,9 +49,10 @@ class Relational(Phased):
     def begin(self, method: Method, net: MainNet, seed: int) -> None:
         super().begin(method, net, seed)
         with seeded(seed):
-            self.rrn = MainNet(RelationReplayNet(len(method.names), self.hidden), net.theta.device, net.theta.dtype)
-        self.phi = self.rrn.theta  # one vector, as the Main Net's parameters are
-        self.adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
+            built = RelationReplayNet(len(method.names), self.hidden)
+            self.rrn: MainNet = MainNet(built, net.theta.device, net.theta.dtype)
+        self.phi: Tensor = self.rrn.theta  # one vector, as the Main Net's parameters are
+        self.adam: Adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
@@ -67,10 +69,10 @@ class Relational(Phased):
         with torch.no_grad():
             self.phi.sub_(self.adam.direction(self.phi, derivative), alpha=self.adam.lr)
 
-    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict:
+    def report(self, names: Sequence[str], tape: dict[str, Tensor]) -> dict[str, Any]:
         return {"phase": self.phase, **diagnostics.epoch(names, tape)}
 
-    def review(self, learner: Learner, old, new) -> dict:
+    def review(self, learner: Learner, old: Sequence[Task], new: Task) -> dict[str, Any]:
         asleep = learner.tasks < self.relation_from_task  # tasks learned, this one included
         weigh = None if asleep else lambda terms: self.used(self.weigh(terms))
         return diagnostics.task(weigh, learner, old, new)
@@ -99,7 +101,7 @@ class Relation(Relational):
     order: str = "printed"
     hypergradient: str = "forward"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.interval is not None:
             number("interval", self.interval, whole=True, positive=True)
@@ -109,7 +111,7 @@ class Relation(Relational):
 
     def begin(self, method: Method, net: MainNet, seed: int) -> None:
         super().begin(method, net, seed)
-        self.tried = False
+        self.tried: bool = False
         if ranks.distributed() and self.hypergradient != "forward":
             raise BadInput(
                 f"hypergradient {self.hypergradient} cannot run over several ranks; set hypergradient=forward"
@@ -120,7 +122,7 @@ class Relation(Relational):
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         super().begin_epoch(task, epoch, epochs)
-        self.every = max(1, epochs // 10) if self.interval is None else self.interval
+        self.every: int = max(1, epochs // 10) if self.interval is None else self.interval
 
     def due(self, number: int) -> bool:
         """Is it the RRN's turn to learn, at this step of the epoch?"""
@@ -137,7 +139,7 @@ class Relation(Relational):
         due, in_use = self.due(step.number), self.phase == "relation"
         if due and self.order == "fresh":
             self._learn_first(method, step)
-        self.in_hand = None  # what `after` learns from
+        self.in_hand: tuple[Tensor, Tensor | None] | None = None  # what `after` learns from
         if not in_use and not (due and self.order == "printed"):
             return weighed(terms.losses, self.preset)
         weights = self.weigh(terms)
