@@ -178,37 +178,58 @@ def imported(reference: str) -> Any:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """A file as a module, imported anew where it has changed; modules beside it can be imported by it."""
+    """A file as a module, imported anew where it, or what it imports from beside it, has changed."""
     path = path.expanduser().resolve()
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    if script and Path(script).resolve() == path:
+        return sys.modules["__main__"]  # a script that names what is in it is not run a second time
     name = f"everlearn_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    code, beside = path.read_bytes(), _reached(path, path.parent, None) - {path}
+    digest = {str(one): hashlib.sha256(one.read_bytes()).hexdigest() for one in beside}
+    digest[str(path)] = hashlib.sha256(code).hexdigest()
     there = sys.modules.get(name)
     if there is not None and getattr(there, "__digest__", None) == digest:
         return there
     spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     module.__dict__["__digest__"] = digest
     sys.modules[name] = module
     try:
-        with _beside(path.parent):
-            spec.loader.exec_module(module)
+        with _beside(path.parent, {_dotted(one, path.parent): (one, digest[str(one)]) for one in beside}):
+            exec(compile(code, str(path), "exec"), module.__dict__)
     except BaseException:
         del sys.modules[name]
         raise
     return module
 
 
+_neighbours: dict[str, tuple[Path, str]] = {}  # modules imported from beside somebody's file, and a hash of each
+
+
+def _dotted(file: Path, root: Path) -> str:
+    return ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+
+
 @contextlib.contextmanager
-def _beside(folder: Path) -> Iterator[None]:
+def _beside(folder: Path, modules: Mapping[str, tuple[Path, str]]) -> Iterator[None]:
+    """Modules in the folder can be imported: as they are now, and not those of the same names beside another file."""
+    if any(_neighbours.get(name, now) != now for name, now in modules.items()):
+        for name in modules.keys() & _neighbours.keys():
+            sys.modules.pop(name, None)
+    before, cached = set(sys.modules), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # it is told from its source by the second, and a change may come sooner
     sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
     try:
         yield
     finally:
+        sys.dont_write_bytecode = cached
         with contextlib.suppress(ValueError):
             sys.path.remove(str(folder))
+        _neighbours.update({name: now for name, now in modules.items() if name in sys.modules and name not in before})
 
 
 def place(kind: str, thing: Any) -> tuple[str, str]:
