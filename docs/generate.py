@@ -1,9 +1,10 @@
-"""Write the tables and figures of README.md, docs/ and benchmarks/ from the records under results/ and benchmarks/results/.
+"""Write the tables and figures of README.md, docs/ and benchmarks/ from records in results/ and benchmarks/results/.
 
     python docs/generate.py          write them
     python docs/generate.py --check  say whether they are what the records say
 
-A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between them is written by hand. Figures are files of their own.
+A table stands between `<!-- NAME -->` and `<!-- /NAME -->`; nothing between them is written by hand. Figures are
+files of their own.
 """
 
 import json
@@ -86,7 +87,7 @@ def variants(path: str) -> str:
 
 
 def mixed() -> str:
-    """The rule, RDER, and DER++ with some of RDER's weights in place of the rule's: what that changes on the same seeds."""
+    """The rule, RDER, and DER++ with some of RDER's weights in place of the rule's: what changes on the same seeds."""
     document, rule = record("results/mixed-cifar10-cnn.json"), "der+++consolidate, M = 200"
     there = record("results/phase-cifar10-cnn.json")["rows"]
     rows = {label: there[label] for label in (rule, "rder, M = 200")} | document["rows"]
@@ -296,7 +297,8 @@ def related(curve: dict, task: int) -> list[int]:
 
 
 def weights_found(*kind: str) -> str:
-    """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the memory in any but the first of them."""
+    """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the
+    memory in any but the first of them."""
     rows = []
     for run, curve in curves():
         if named(run) != list(kind):
@@ -312,7 +314,8 @@ def weights_found(*kind: str) -> str:
 
 
 def weights_moved() -> str:
-    """How far the mean weights go from the epoch before one to the epoch after, where the memory's loss in it is small and where it is large."""
+    """How far the mean weights go from the epoch before one to the epoch after, where the memory's loss in it is small
+    and where it is large."""
     logit = lambda weight: log(max(weight, 1e-5) / max(1 - weight, 1e-5))
     seen: dict[str, list[tuple[float, float]]] = {}
     for run, curve in curves():
@@ -357,7 +360,8 @@ def step_cost() -> str:
         ["one ER step, MLP 64-100-10, batch 10 + 10", "µs"],
         [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["everlearn", f"{ours:.0f}"]],
     ) + (
-        f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. torch {r['torch']}, one thread, {r['rounds']} rounds."
+        f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. "
+        f"torch {r['torch']}, one thread, {r['rounds']} rounds."
     )
 
 
@@ -389,8 +393,10 @@ def bench() -> str:
         f"\n\n{r['device']}, torch {r['torch']}; bfloat16 where not said otherwise.\n\n"
         f"- Relational overhead: {overheads}.\n"
         f"- A DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}.\n"
-        f"- Peak memory of an RRN update over double backward: {peak['ratio']:.2f} ({peak['forward']:.0f} and {peak['double-backward']:.0f} MiB).\n"
-        f"- A DER++ step is {rate['step_gflop']:.0f} GFLOP and reaches {rate['step_tflops']:.0f} TFLOP/s, {rate['fraction']:.0%} of the "
+        f"- Peak memory of an RRN update over double backward: {peak['ratio']:.2f} "
+        f"({peak['forward']:.0f} and {peak['double-backward']:.0f} MiB).\n"
+        f"- A DER++ step is {rate['step_gflop']:.0f} GFLOP and reaches {rate['step_tflops']:.0f} TFLOP/s, "
+        f"{rate['fraction']:.0%} of the "
         f"{rate['matrix_tflops']} a large matrix product reaches there."
     )
 

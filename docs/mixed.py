@@ -1,9 +1,11 @@
-"""What does RDER lose to the rule by? DER++ past the warm-up with RDER's mean weights of all terms, of the memory's two, or of one alone.
+"""What does RDER lose to the rule by? DER++ past the warm-up with RDER's mean weights of all terms, of the memory's
+two, or of one alone.
 
     python docs/mixed.py DATA > results/mixed-cifar10-cnn.json     # about two hours of one core
 
-Split CIFAR-10 and a small CNN, as in `everlearn study phase-cifar10-cnn`; the weights are those on record in results/phase-cifar10-cnn-weights.json,
-of the same seed. The rest of a mixed row is the rule's: 0 for new samples, the preset for the memory.
+Split CIFAR-10 and a small CNN, as in `everlearn study phase-cifar10-cnn`; the weights are those on record in
+results/phase-cifar10-cnn-weights.json, of the same seed. The rest of a mixed row is the rule's: 0 for new samples,
+the preset for the memory.
 """
 
 import json

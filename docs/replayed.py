@@ -1,4 +1,5 @@
-"""Is the net needed once its weights are known? RER and RDER, then ER and DER++ with their mean weights, epoch by epoch, as a fixed schedule.
+"""Is the net needed once its weights are known? RER and RDER, then ER and DER++ with their mean weights, epoch by
+epoch, as a fixed schedule.
 
     python docs/replayed.py digits 10 > results/replayed-digits.json     # ten seeds
 

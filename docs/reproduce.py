@@ -1,9 +1,10 @@
-"""Run what the reproduction lacks, in order of value, on this machine's GPU, and keep a record of each run under results/.
+"""Run what the reproduction lacks, in order of value, on this machine's GPU, and keep a record of each in results/.
 
 python docs/reproduce.py                             what is on record, what is lacking, and about how long it takes
 python docs/reproduce.py --data DIR [--minutes N]    run it, or as much of it as fits into N minutes
 
-Stopped or killed, the same command goes on. Runs that are complete under --out, from wherever they came, are kept and not run.
+Stopped or killed, the same command goes on. Runs that are complete under --out, from wherever they came, are kept and
+not run.
 """
 
 import argparse
@@ -96,7 +97,8 @@ def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
 
 
 def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
-    """What is wanted, how many runs of it are on record, and those lacking that are not wanted further up: about how many minutes each takes."""
+    """What is wanted, how many runs of it are on record, and those lacking that are not wanted further up: about how
+    many minutes each takes."""
     runs = recorded()
     cost, named = costs(runs), set()
     for what, name, pattern, seeds in PLAN:

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import torch
 
-from everlearn.errors import BadInput, EverlearnError
 from everlearn.data import catalogue, download, formats, identity, sources, streams, tiny
+from everlearn.errors import BadInput, EverlearnError
 
 # --- writers: the official layouts, small ---
 
@@ -167,7 +167,7 @@ def test_every_data_set_is_contiguous_writable_uint8_and_int64(everything, name)
     for x, y in (images.train, images.test):
         assert (x.dtype, y.dtype, x.ndim, y.shape) == (np.uint8, np.int64, 4, (len(x),))
         assert x.flags.c_contiguous and x.flags.writeable and y.flags.writeable
-        assert 0 <= y.min() and y.max() < len(images.names)
+        assert y.min() >= 0 and y.max() < len(images.names)
 
 
 def test_every_published_checksum_is_an_md5_and_every_address_ends_in_its_file():

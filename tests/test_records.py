@@ -14,11 +14,10 @@ from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (
 
 import everlearn
 from everlearn import Experiment, Fixed, Relation, metrics
-from everlearn.experiments import provenance
+from everlearn.experiments import provenance, studies
 from everlearn.experiments import run as runs
-from everlearn.experiments import studies
-from everlearn.report import tables
 from everlearn.experiments.store import Store
+from everlearn.report import tables
 
 
 def by(monkeypatch, commit: str | None) -> None:
@@ -61,7 +60,7 @@ def test_a_run_that_other_code_began_says_so(monkeypatch):
     by(monkeypatch, "first")
     seen = []
     with pytest.raises(Killed):
-        perform(report=lambda record: seen.append(1) or len(seen) > 2 and stop(0))  # the start, then two epochs
+        perform(report=lambda record: seen.append(1) or (len(seen) > 2 and stop(0)))  # the start, then two epochs
     by(monkeypatch, "second")
     made = perform()["provenance"]
     assert (made["commit"], made["commits"], made["resumed"]) == ("second", ["first", "second"], 1)
@@ -191,7 +190,7 @@ def test_a_process_forked_while_a_thread_has_a_run_has_runs_of_its_own():
     assert ended == 7
 
 
-# What a table does not show, its notes say ------------------------------------------------------------------------------
+# What a table does not show, its notes say ----------------------------------------------------------------------------
 def test_what_differs_between_rows_and_is_not_in_their_labels_is_noted():
     Path("mine.toml").write_text(
         'seeds = 1\n[[grid]]\nmethod = ["er", "finetune"]\nmemory = 20\nepochs = 1\n'

@@ -13,7 +13,7 @@ import torch
 from conftest import LABELS
 from safetensors import torch as safetensors
 
-from everlearn import Experiment, EverlearnError
+from everlearn import EverlearnError, Experiment
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines

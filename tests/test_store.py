@@ -114,7 +114,7 @@ def test_a_lock_is_not_sought_behind_a_link(store, tmp_path):
     (tmp_path / "elsewhere").touch()
     store.part(EXPERIMENT).mkdir(parents=True)
     (store.part(EXPERIMENT) / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(BadInput, match="lock cannot be locked: .*; remove it or choose another --out"):
+    with pytest.raises(BadInput, match=r"lock cannot be locked: .*; remove it or choose another --out"):
         record(store)
 
 

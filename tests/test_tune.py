@@ -16,12 +16,12 @@ from conftest import toy
 from typer.testing import CliRunner, Result
 
 from everlearn.cli import app as cli
+from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import run as runs
 from everlearn.experiments import tune
-from everlearn.launchers import local
-from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Store, alone
+from everlearn.launchers import local
 
 optuna = pytest.importorskip("optuna")
 
