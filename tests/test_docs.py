@@ -32,9 +32,8 @@ def test_every_record_of_a_run_can_be_run_again_from_its_own_settings():
             assert experiment.document() == document and experiment.name == path.stem
             continue
         told = {key: document[key] for key in document.keys() - {"options", "content"}} | document["options"]
-        told |= {
-            key: value for key, value in SCHEDULE.items() if told.get(key, value) is None
-        }  # early ones left it open
+        # An early record may leave its schedule open.
+        told |= {key: value for key, value in SCHEDULE.items() if told.get(key, value) is None}
         told |= {"weighting": experiment.weighting.name, "width": 64}  # of which the first format does not speak
         assert json.loads(json.dumps(experiment.settings() | {"method": experiment.label})) == told, path.name
 
