@@ -173,9 +173,7 @@ def task(learner, task: Task) -> None:
     if x.is_floating_point() and learner.pixels.top > 1 and (low < 0 or high <= 1):
         raise _divided(learner)
     if x.dtype == torch.uint8 and high > learner.pixels.top:
-        raise BadInput(
-            f"images go up to {high:g}, and pixels.top says {learner.pixels.top:g}; it is 255 unless told otherwise"
-        )
+        raise BadInput(f"images go up to {high:g}, and pixels.top says {learner.pixels.top:g}; it is 255 by default")
     if learner.net.refrozen:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
     learner.logits(x[:1])  # a network that answers otherwise is refused now

@@ -39,24 +39,24 @@ def check_norms(modules: Sequence[nn.Module]) -> None:
             )
 
 
-Replaced = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its place
+Replaced = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its slot
 
 
 class Layout:
-    """The places in a module that hold some of its tensors, and their layout in one vector."""
+    """The slots of a module, a dictionary and a key each, that hold some tensors, and their layout in one vector."""
 
     def __init__(
         self,
-        places: list[tuple[dict[str, Any], str]],
+        slots: list[tuple[dict[str, Any], str]],
         device: torch.device,
         dtype: torch.dtype,
         channels_last: bool = False,
     ):
         tensors: dict[int, Tensor] = {}  # tied tensors are stored once
-        for home, name in places:
+        for home, name in slots:
             tensors.setdefault(id(home[name]), home[name])
         index = {key: position for position, key in enumerate(tensors)}
-        self.homes = [(home, name, index[id(home[name])]) for home, name in places]
+        self.homes = [(home, name, index[id(home[name])]) for home, name in slots]
         # Convolution weights are channels last on a GPU, as its kernels want them: [O, I, H, W] stored as [O, H, W, I].
         stored = [
             tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
@@ -83,14 +83,14 @@ class Layout:
             home[name] = tensors[position]
 
     def replaced(self, tensors: list[Tensor]) -> list[Replaced]:
-        """Which of these tensors' places hold something else."""
-        places = ((name, tensors[position], home[name]) for home, name, position in self.homes)
-        return [(name, own, there) for name, own, there in places if there is not own]
+        """Which of these tensors' slots hold something else."""
+        slots = ((name, tensors[position], home[name]) for home, name, position in self.homes)
+        return [(name, own, there) for name, own, there in slots if there is not own]
 
 
 @torch.no_grad()
 def write_back(replaced: list[Replaced]) -> None:
-    """Copy into tensors what was put in their places."""
+    """Copy into tensors what was put in their slots."""
     for name, own, there in replaced:
         if there is None or there.shape != own.shape:
             became = "None" if there is None else f"of shape {list(there.shape)}"
@@ -168,7 +168,7 @@ class MainNet:
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
         if low:  # matrices first: they are rounded together
-            trainable.sort(key=lambda place: place[0][place[1]].ndim < 2)
+            trainable.sort(key=lambda slot: slot[0][slot[1]].ndim < 2)
         self._frozen = [p for p in module.parameters() if not p.requires_grad]
         self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
         self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
@@ -182,12 +182,11 @@ class MainNet:
         owned = {id(norm._buffers) for norm in self._norms}
         for home, name in buffers:
             kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
-        layouts = {kind: Layout(places, device, kind[1]) for kind, places in kinds.items()}
+        layouts = {kind: Layout(slots, device, kind[1]) for kind, slots in kinds.items()}
         self._buffers = [(of, of.unflatten(of.vector)) for of in layouts.values()]
         self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
-        self._recurrent: list[Any] = [
-            m for m in modules if hasattr(m, "_flat_weights_names")
-        ]  # they keep a second list
+        # Recurrent layers keep a second list of their weights.
+        self._recurrent: list[Any] = [m for m in modules if hasattr(m, "_flat_weights_names")]
         self._assigned: list[Replaced] = []
         self.reads = False  # is each pass to gather features?
         self.read: Any = ()  # if it reads, a list: the features of each batch of the last call
@@ -387,6 +386,6 @@ class MainNet:
             self.read.append(read[-1].to(self.theta.dtype))
         if not isinstance(answer, Tensor):
             raise BadInput(
-                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit a class"
+                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit per class"
             )
         return answer.to(self.theta.dtype)

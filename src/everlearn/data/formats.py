@@ -206,7 +206,7 @@ def pictures(paths: Sequence[Path], mode: str | None = None) -> np.ndarray:
                     "resize the pictures to one size"
                 )
             if image.mode[0] in "IF":  # Pillow would clip these at 255
-                raise Damaged(f"{path} has more than 8 bits a channel (mode {image.mode}): save it with 8")
+                raise Damaged(f"{path} has more than 8 bits per channel (mode {image.mode}): save it with 8")
             pixels[row] = np.moveaxis(np.asarray(image.convert(mode)).reshape(height, width, -1), -1, 0)
     return pixels
 

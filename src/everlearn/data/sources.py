@@ -104,7 +104,7 @@ def read(name: str, root: Path | None = None) -> Images:
 
 
 def check(name: str, root: Path | None = None) -> list[FileStatus]:
-    """What is there of a data set, one row a file, each compared with its published checksum."""
+    """What is there of a data set, one row per file, each compared with its published checksum."""
     if mine := own(name):
         kind, path = mine
         if not path.exists():

@@ -140,7 +140,7 @@ def recorded(
     fresh: bool = False,
     deterministic: bool = False,
 ) -> Steps:
-    """The run, a step at a time, written to the store as it goes."""
+    """The run, one step at a time, written to the store as it goes."""
     stream = load(experiment.stream, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
     if report:

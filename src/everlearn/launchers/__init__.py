@@ -48,7 +48,7 @@ class Job:
     options: Mapping[str, str | int] = field(default_factory=dict)  # the launcher's own
 
     def steps(self, experiment: Experiment, report: Callable[[dict], None] | None = None) -> run.Steps:
-        """The run, a step at a time, kept in the store."""
+        """The run, one step at a time, kept in the store."""
         return run.recorded(experiment, self.store, self.device, self.data, report, self.fresh, self.deterministic)
 
 

@@ -33,7 +33,7 @@ def plain(*columns: str, title: str | None = None, numbers: bool = False, labels
 
 
 def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -> Sheet:
-    """A row a method: ACC and BWT, mean ± standard deviation over its runs."""
+    """A row per method: ACC and BWT, mean ± standard deviation over its runs."""
     table = plain("method", *HEADS, title=title, numbers=True)
     for method, runs in by_method.items():
         spread = metrics.across(runs)
@@ -42,7 +42,7 @@ def results(by_method: Mapping[str, Sequence[dict]], title: str | None = None) -
 
 
 def settings(runs: Sequence[dict], title: str | None = None) -> Sheet:
-    """One method: a row a setting, a column a metric."""
+    """One method: a row per setting, a column per metric."""
     table = plain("", *HEADINGS.values(), title=title, numbers=True)
     spread = metrics.across(runs)
     for setting, label in SETTINGS.items():
@@ -89,7 +89,7 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Sheet:
 
 
 def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Sheet:
-    """A row a group of runs: mean ± standard deviation, under what was published where there is something."""
+    """A row per group of runs: mean ± standard deviation, under what was published where there is something."""
     theirs = {label: published(study.name, label) for label in documents}
     several = any(theirs.values())
     columns = ["", *([] if several else ["runs"]), *HEADS]
@@ -221,7 +221,7 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
 
 
 def bench(document: dict) -> Sheet:
-    """A row a method and way of taking a step."""
+    """A row per method and way of taking a step."""
     shapes = document["shapes"]
     title = f"One step on {document['device']}: {shapes['network']}, batch {shapes['batch']}, torch {document['torch']}"
     columns = "method", "step", "ms a step and run", "new images/s", "peak MiB a run", "s to the first replay"

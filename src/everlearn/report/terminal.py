@@ -64,7 +64,7 @@ def show(folder: Path, console: Console) -> None:
 
 
 def _plot(e: Explanation, width: int, height: int = 11) -> Text:
-    """Lines of braille dots, two a column and four a row; bands of quantiles as light shade."""
+    """Lines of braille dots, two per column and four per row; bands of quantiles as light shade."""
     columns, total, top = max(width - 7, 20), len(e.epochs), e.ceiling
     place = lambda weight: min(max(round((1 - weight / top) * (4 * height - 1)), 0), 4 * height - 1)  # row of dots
     cells: dict[tuple[int, int], tuple[int, str]] = {}
