@@ -22,7 +22,9 @@ class SGD(Stateful):
     """d = g + λθ and, with momentum μ, d ← d + μ d_before."""
 
     def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
-        self.lr, self.momentum, self.weight_decay = lr, momentum, weight_decay
+        self.lr: float = lr
+        self.momentum: float = momentum
+        self.weight_decay: float = weight_decay
         self.velocity: Tensor | None = None
 
     def direction(self, theta: Tensor, gradient: Tensor, virtual: bool = False) -> Tensor:
