@@ -1,7 +1,7 @@
 """Draw which part of the package imports which: docs/imports.svg, from the code.
 
-    python docs/imports.py            writes the picture
-    python docs/imports.py --check    says whether the picture is what the code says
+python docs/imports.py            writes the picture
+python docs/imports.py --check    says whether the picture is what the code says
 """
 
 import ast
@@ -20,7 +20,7 @@ WIDTH, HEIGHT, GAP, LEFT = 150, 26, 14, 20
 
 def part_of(module: str) -> str:
     """`everlearn.core.terms` is of the part `core`."""
-    return (module.split(".") + [""])[1]
+    return [*module.split("."), ""][1]
 
 
 def imports(file: Path) -> set[str]:
@@ -39,7 +39,9 @@ def imports(file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= {f"{node.module}.{alias.name}" if node.module == "everlearn" else node.module for alias in node.names}
+            found |= {
+                f"{node.module}.{alias.name}" if node.module == "everlearn" else node.module for alias in node.names
+            }
     return {name for name in found if name.startswith("everlearn.")}
 
 

@@ -5,9 +5,9 @@ import torch
 
 import everlearn
 from everlearn import registry
+from everlearn.data import Pixels, Stream, Task
 from everlearn.experiments.spec import options_of
 from everlearn.networks import CNN
-from everlearn.data import Pixels, Stream, Task
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -61,7 +61,12 @@ def built(name: str, **options) -> everlearn.Method:
 LABELS = [
     *registry.METHODS,
     *registry.ALIASES,
-    *(f"{m}+{w}" for m in ("er", "er-ace", "der++") for w in registry.WEIGHTINGS if w not in ("fixed", "relation", "labelled")),
+    *(
+        f"{m}+{w}"
+        for m in ("er", "er-ace", "der++")
+        for w in registry.WEIGHTINGS
+        if w not in ("fixed", "relation", "labelled")
+    ),
     "der+++labelled",
 ]
 

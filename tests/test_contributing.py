@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
-FILES = {name: code for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL)}
+FILES = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", TEXT, flags=re.DOTALL))
 COMMANDS = re.findall(r"^everlearn (.+)$", TEXT, flags=re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""The contract is wide enough: published ideas, each a file of its own outside the package that leaves the engine alone."""
+"""The contract is wide enough: published ideas, each a file outside the package that leaves the engine alone."""
 
 import copy
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from conftest import toy
-from test_capture import watched  # noqa: F401
+from test_capture import watched as recorded  # noqa: F401
 from torch.nn import functional as F
 
 from everlearn import Batch, Experiment, Learner, Pixels, registry, run
@@ -31,9 +31,9 @@ weighed = pytest.mark.parametrize("weighting", ["fixed", "relation", "consolidat
 
 def learner_of(name: str, weighting: str, stream, seed: int = 0, **settings) -> Learner:
     torch.manual_seed(seed)
-    own = dict(memory=12, epochs=2, batch=4, lr=0.05) | settings
-    return Learner(CNN(stream.shape, stream.classes), registry.find("method", name)(), weighting, classes=stream.classes,
-                   pixels=stream.pixels, seed=seed, **own)  # fmt: skip
+    network, own = CNN(stream.shape, stream.classes), dict(memory=12, epochs=2, batch=4, lr=0.05) | settings
+    method = registry.find("method", name)()
+    return Learner(network, method, weighting, classes=stream.classes, pixels=stream.pixels, seed=seed, **own)
 
 
 def learn(*given, **settings) -> Learner:
@@ -85,7 +85,7 @@ def test_a_deep_copy_goes_on_as_the_learner_does(name):
 
 
 @every
-def test_its_steps_can_be_recorded(watched, name):
+def test_its_steps_can_be_recorded(recorded, name):  # noqa: F811
     """No step binds anew what the method or its weighting holds."""
     stream, ends = toy(), []
     for capture in (True, False):
@@ -151,12 +151,12 @@ def test_interfered_draws_are_those_whose_loss_rises_most():
     learner = learner_of(NAMES[4], "fixed", stream, epochs=1)
     select = type(learner.method).select
 
-    def watched(method, step):
+    def counted(method, step):
         drawn = step.replay[0]
         select(method, step)
         chosen.append((len(drawn.y), len(step.replay[0].y)))
 
-    type(learner.method).select = watched
+    type(learner.method).select = counted
     try:
         for task in stream:
             learner.update(task)

@@ -335,9 +335,33 @@ def test_what_another_package_names_is_listed_and_runs(mine):
     again = process(f"run brier {QUICK} --set power=3", **installed)
     assert "already run" in again.stderr, "the method does not import it"
     Path("site/brier/methods.py").write_text("raise ValueError('broken')\n")
-    told = process("methods", **installed)
+    assert process("methods", **installed).returncode == 0, "one broken package spoils nothing else"
+    told = process("run brier", **installed)
     assert told.returncode == 2 and told.stderr.count("\n") == 1
     assert "the entry point brier (brier.methods:Brier) cannot be loaded: broken" in told.stderr
+
+
+def test_a_file_is_looked_for_beside_the_study_that_names_it(mine):
+    Path("elsewhere").mkdir()
+    mine.rename("elsewhere/mine.py")
+    Path("elsewhere/study.toml").write_text(
+        "seeds = 1\n[[grid]]\nmethod = ['er', 'mine.py:Brier', { name = 'mine.py:Brier', power = 3 }]\n"
+        "stream = 'digits'\nepochs = 1\nmemory = 20\n"
+    )
+    rows = studies.study("elsewhere/study.toml").rows
+    assert list(rows) == ["er", "Brier", "Brier(power = 3)"]
+
+
+def test_an_object_that_is_more_than_its_options_is_not_run_as_less():
+    changed = everlearn.ER(everlearn.Relation())
+    changed.factor = 100
+    with pytest.raises(everlearn.BadInput, match="this ER has factor, which its options do not say"):
+        everlearn.run(changed)
+    weighting = everlearn.Relation()
+    weighting.hidden = 8  # an option, by its name
+    assert Experiment.of(everlearn.ER(weighting)).weighting["hidden"] == 8
+    with pytest.raises(everlearn.BadInput, match="is no network"):
+        everlearn.run("er", network=everlearn.ER)
 
 
 # What cannot be -------------------------------------------------------------------------------------------------------

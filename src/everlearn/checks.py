@@ -99,9 +99,7 @@ def method(method: Method) -> None:
             f"{type(method).__name__} has no weighting; its __init__ should call super().__init__(weighting)"
         )
     if not isinstance(method.weighting, Weighting):
-        raise BadInput(
-            f"the weighting must be a name or an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}"
-        )
+        raise BadInput(f"the weighting must be an object, such as everlearn.Fixed((1, 1)), not {method.weighting!r}")
     try:
         inspect.signature(method.rehearse).bind(*method.own_draws())
     except TypeError:

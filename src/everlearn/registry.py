@@ -100,16 +100,17 @@ def _kind(thing: object, name: str) -> str:
 
 
 @functools.cache
-def _installed() -> dict[str, Any]:
-    """What other packages name in their entry points."""
+def _installed() -> dict[str, str]:
+    """Register what other packages name in their entry points; by name, what is wrong with those that cannot be had."""
+    wrong = {}
     for entry in entry_points(group="everlearn"):
         try:
             found = entry.load()
+            if not isinstance(found, ModuleType):  # a module registers what it has when it is imported
+                register(entry.name, getattr(found, "kind", None))(found)
         except Exception as error:  # somebody else's code may raise anything
-            raise BadInput(f"the entry point {entry.name} ({entry.value}) cannot be loaded: {error}") from error
-        if not isinstance(found, ModuleType):  # a module registers what it has when it is imported
-            register(entry.name, getattr(found, "kind", None))(found)
-    return {}
+            wrong[entry.name] = f"the entry point {entry.name} ({entry.value}) cannot be loaded: {error}"
+    return wrong
 
 
 def known(kind: str) -> list[str]:
@@ -125,13 +126,15 @@ def find(kind: str, name: str) -> Any:
     if name not in _registered[kind]:
         if refers(kind, name):
             return check(kind, imported(name))
-        _installed()
+        wrong = _installed()
+        if name in wrong:
+            raise BadInput(wrong[name])
     if name not in _registered[kind]:
         raise unknown(kind, name, [*known(kind), *(ALIASES if kind == "method" else ())])
     return check(kind, _registered[kind][name])
 
 
-def check(kind: str, thing: Thing) -> Thing:
+def check(kind: str, thing: Any) -> Any:
     """The thing, if it is a class of methods or weightings, or of another kind something that makes one."""
     if kind in ("method", "weighting"):
         from everlearn.methods.base import Method
@@ -140,7 +143,7 @@ def check(kind: str, thing: Thing) -> Thing:
         base = {"method": Method, "weighting": Weighting}[kind]
         if not (isinstance(thing, type) and issubclass(thing, base)):
             raise BadInput(f"{thing!r} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
-    elif not callable(thing):
+    elif not callable(thing) or (isinstance(thing, type) and hasattr(thing, "rehearse")):
         raise BadInput(f"{thing!r} is no {kind}; it must be a class or function that makes one")
     return thing
 

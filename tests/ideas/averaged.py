@@ -1,4 +1,4 @@
-"""The averaged network at test time: an exponential moving average of θ and of the running statistics, after each step."""
+"""The averaged network at test time: a moving average of θ and of the running statistics, after each step."""
 
 from torch import Tensor
 

@@ -1,6 +1,8 @@
 """Loss decoupling (Liang and Li, 2023) with distillation on the new images (Li and Hoiem, 2016), on DER++.
 
-L = CE(new; new and unseen classes) + (ρ/t) CE(new; new against old) + KD(new; old classes) + γ KD(memory) + λ CE(memory),
+L = CE(new; new and unseen classes) + (ρ/t) CE(new; new against old) + KD(new; old classes)
+    + γ KD(memory) + λ CE(memory),
+
 t the tasks before this one, KD on new images against the network as it was before this task.
 """
 

@@ -1,6 +1,6 @@
-"""Maximally interfered retrieval (Aljundi et al., 2019): of many drawn, rehearse those whose loss the coming step raises most.
+"""Maximally interfered retrieval (Aljundi et al., 2019): rehearse those whose loss the coming step raises most.
 
-The coming step is the one on the new samples alone; a draw is three times the batch, of which as many as the batch are kept.
+The coming step is the one on the new samples alone. A draw has 12 samples, of which as many as the batch are kept.
 """
 
 import torch

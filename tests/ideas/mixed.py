@@ -1,7 +1,5 @@
 """CutMix (Yun et al., 2019) of new samples into remembered ones: a patch of a new image, and its share of the label."""
 
-import torch
-
 from everlearn import ER, Batch, Term, cross_entropy
 
 

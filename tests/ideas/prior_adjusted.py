@@ -1,6 +1,6 @@
 """Balanced softmax (Ren et al., 2020) for a training mix of new and remembered samples: CE(z + log π, y).
 
-π are the class frequencies of the mix: 1/k_new + 1/k_seen for new classes, 1/k_seen for old ones, 0 for classes not seen.
+π are the class frequencies of the mix: 1/k_new + 1/k_seen for new classes, 1/k_seen for old ones, 0 for others.
 """
 
 import torch

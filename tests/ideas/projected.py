@@ -1,7 +1,7 @@
 """Backward feature projection (Gu et al., 2023): new features must be linearly mapped back to what they were.
 
-L = DER++ + ‖A f(x) − f*(x)‖² on the memory, f* the features of the network before this task. A is learned beside θ, by its own
-gradient step: with r = A f − f*, dL/dA = 2 r fᵀ / B.
+L = DER++ + ‖A f(x) − f*(x)‖² on the memory, f* the features of the network before this task. A is learned beside θ,
+by its own gradient step: with r = A f − f*, dL/dA = 2 r fᵀ / B.
 """
 
 import torch

@@ -65,17 +65,17 @@ def merged(made: Sequence[dict]) -> dict:
 
 def described(thing: object) -> str:
     """An object of one's own by its class and what it holds."""
-    held = (f"{name}={_told(value)}" for name, value in getattr(thing, "__dict__", {}).items() if name != "weighting")
+    held = (f"{name}={plainly(value)}" for name, value in getattr(thing, "__dict__", {}).items() if name != "weighting")
     return f"{type(thing).__name__}({', '.join(held)})"
 
 
-def _told(value: object) -> str:
+def plainly(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        return f"({', '.join(map(_told, value))})"
+        return f"({', '.join(map(plainly, value))})"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_told(key)}: {_told(of)}' for key, of in value.items())}}}"
+        return f"{{{', '.join(f'{plainly(key)}: {plainly(of)}' for key, of in value.items())}}}"
     if isinstance(value, (torch.Tensor, numpy.ndarray, numpy.generic)):
-        return _told(value.tolist())
+        return plainly(value.tolist())
     return repr(value) if isinstance(value, (bool, int, float, str, NoneType)) else type(value).__name__
 
 

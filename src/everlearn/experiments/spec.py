@@ -15,6 +15,7 @@ from typing import Any
 
 from everlearn import registry
 from everlearn.errors import BadInput, unknown
+from everlearn.experiments.provenance import plainly
 
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
@@ -109,10 +110,22 @@ def look_up(kind: str, given: Any) -> Found:
             raise BadInput(
                 f"{own} does not keep its option '{error.name}' as an attribute, so its run has no name"
             ) from None
+        if other := _changed(kind, given, found.thing(**read)):
+            raise BadInput(
+                f"this {type(given).__name__} has {other}, which its options do not say; "
+                "make it an option, a parameter kept under its name, or give a new object"
+            )
         return found._replace(given=read)
     name, at = registry.place(kind, registry.check(kind, given))
     own = registry.built_in(given)
     return Found(name, given, registry.source(given), None if own else at, {})
+
+
+def _changed(kind: str, given: object, made: object) -> str | None:
+    """What an object holds that one made anew of its options does not: it would be lost where that one is run."""
+    held = lambda of: {name: value for name, value in vars(of).items() if name not in GIVEN[kind]}
+    one, other = held(given), held(made)
+    return next((name for name in one if plainly(one[name]) != plainly(other.get(name))), None)
 
 
 @functools.lru_cache(maxsize=256)

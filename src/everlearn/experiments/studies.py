@@ -344,6 +344,13 @@ def read(path: Path, seeds: int | None, given: Overrides) -> Study:
     return Study(str(path), str(document.get("question", path.stem)), rows)
 
 
+def _beside(path: Path, name: str) -> str:
+    """A file is looked for beside the study that names it, then in the working folder."""
+    home, colon, attribute = name.rpartition(":")
+    beside = path.parent / home
+    return f"{beside}:{attribute}" if colon and home.endswith(".py") and beside.is_file() else name
+
+
 def _axis(path: Path, key: str, value: Any) -> Any:
     """A key of a grid: a value, or a list of them to be crossed."""
     if key in ("seed", "seeds", "given", "label"):
@@ -362,7 +369,7 @@ def _axis(path: Path, key: str, value: Any) -> Any:
         named = value if isinstance(value, list) else [value]
         if not named or not all(isinstance(v, str) or (isinstance(v, dict) and "name" in v) for v in named):
             raise BadInput(f"{path}: {key} = {value!r} must be a name, a table with a name, or a list of such")
-        return named
+        return [_beside(path, v) if isinstance(v, str) else v | {"name": _beside(path, v["name"])} for v in named]
     if not (plain(value) or row(value)):
         raise BadInput(f"{path}: {key} = {value!r} must be a value or a list of values")
     return value
