@@ -449,8 +449,8 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(method="err"), "unknown method 'err'; did you mean"),
         (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
         (dict(pixels=255), "pixels must be an everlearn.Pixels"),
-        (dict(method=everlearn.ER(Relation)), "the weighting must be a name or an object"),
-        (dict(method=everlearn.ER((1, 2))), "the weighting must be a name or an object"),
+        (dict(method=everlearn.ER(Relation)), "the weighting must be an object"),
+        (dict(method=everlearn.ER((1, 2))), "the weighting must be an object"),
     ],
 )
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):
