@@ -286,3 +286,13 @@ def test_a_study_says_what_its_rows_gain_on_one_of_them():
     assert "of 2" in told.stdout and "95 %" in told.stdout
     assert "can be set against 'icarl'" in call("study mine.toml --against icarl").stderr
     assert studies.bases(studies.study("mine.toml"), "er, M = 20")["er, M = 50"] == "er, M = 20"
+
+
+def test_a_studys_record_is_answered_with_the_study(tmp_path):
+    from everlearn.experiments.store import read_result
+
+    (tmp_path / "digits.json").write_text(json.dumps({"study": "digits", "rows": {}}))
+    with pytest.raises(
+        everlearn.BadInput, match="the record of a study, of many runs; `everlearn study digits` runs them"
+    ):
+        read_result(tmp_path / "digits.json")

@@ -51,19 +51,18 @@ class Group(typer.core.TyperGroup):
             message = error.format_message().strip(" .?\n").replace(". Did", ", did")
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
-                print(
-                    f"everlearn: {message[0].lower()}{message[1:]}{_hint(message)}; see {command} --help",
-                    file=sys.stderr,
-                )
+                words = _setting(message, sys.argv) or f"{message[0].lower()}{message[1:]}"
+                print(f"everlearn: {words}; see {command} --help", file=sys.stderr)
             sys.exit(error.exit_code)
 
 
-def _hint(message: str) -> str:
-    """An option that is a setting is given with --set."""
+def _setting(message: str, words: list[str]) -> str | None:
+    """What to say to `--lr 0.1`: an option that is a setting is given with --set."""
     wrong = re.search(r"[Nn]o such option:? '?--([\w-]+)", message)
     if wrong is None or wrong[1] not in SETTINGS:
-        return ""
-    return f", it is a setting: --set {wrong[1].replace('-', '_')}=…"
+        return None
+    given = re.search(rf"--{wrong[1]}[= ](\S+)", " ".join(words))
+    return f"--{wrong[1]} is a setting; give it as --set {wrong[1].replace('-', '_')}={given[1] if given else '…'}"
 
 
 app = typer.Typer(

@@ -31,12 +31,12 @@ def steps_of(
     images, labels = data
     own, extra, references = method.all_draws()
     draws, ends = [*own, *extra, *references], (len(own), len(own) + len(extra))
+    views = [method.views, *(draw.views for draw in draws)]
 
     def body(number: int, row: Row, tape: Tape) -> None:
         x, y = images[row.order], labels[row.order]
-        sizes = [draw.rows(len(x)) for draw in draws]
+        sizes = [draw.rows(x.shape[0]) for draw in draws]
         drawn = [] if row.draws is None else memory.draw(row.draws, sizes)
-        views = [method.views, *(draw.views for draw in draws)]
         new, *old = viewed([Batch(x, y), *drawn], views, inputs, row.views)
         parts = tuple(old[: ends[0]]), tuple(old[slice(*ends)]), tuple(old[ends[1] :])
         train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, *parts, tape))
@@ -47,10 +47,10 @@ def steps_of(
 def viewed(batches: Sequence[Batch], views: Sequence[Views], inputs: Inputs, crops: Tensor | None) -> Iterator[Batch]:
     """Each batch in each of its views: all of them are augmented at once, then transformed where a view says how."""
     rows = [batch.x for batch, ways in zip(batches, views) for _ in ways]
-    parts = iter(inputs(torch.cat(rows), crops).split([len(x) for x in rows]))
+    parts = iter(inputs(torch.cat(rows), crops).split([x.shape[0] for x in rows]))
     for batch, ways in zip(batches, views):
-        first, *others = [batch._replace(x=next(parts) if way is None else way(next(parts))) for way in ways]
-        yield first._replace(others=tuple(others))
+        first, *others = [next(parts) if way is None else way(next(parts)) for way in ways]
+        yield batch._replace(x=first, others=tuple(batch._replace(x=x) for x in others) if others else ())
 
 
 def rows_of(batch: Batch, rows: Tensor) -> Batch:

@@ -7,6 +7,7 @@ the end swallows what the reservoir rejects; rows not yet written have the label
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -43,12 +44,14 @@ class Memory(Stateful):
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
 
     def draw(self, rows: Tensor, sizes: Sequence[int]) -> list[Batch]:
-        """Batches of these sizes, samples as they are stored."""
-        x, y = self.x[rows].split(sizes), self.y[rows]
-        there, y = (y >= 0).split(sizes), y.clamp(min=0).split(sizes)  # any loss can read these labels
+        """Batches of these sizes, samples as they are stored. Where an epoch began with any, no row drawn is empty."""
+        y, there = self.y[rows], None
+        if len(self) < 2:
+            y, there = y.clamp(min=0), y >= 0  # any loss can read these labels
+        parts = zip(self.x[rows].split(sizes), y.split(sizes), repeat(None) if there is None else there.split(sizes))
         stored = {name: tensor[rows].split(sizes) for name, tensor in self.stored.items()}
-        named = [{name: parts[i] for name, parts in stored.items()} for i in range(len(sizes))]
-        return [Batch(*of[:2], stored=of[2], there=of[3]) for of in zip(x, y, named, there)]
+        named = lambda number: {name: tensors[number] for name, tensors in stored.items()}
+        return [Batch(x, y, stored=named(number), there=there) for number, (x, y, there) in enumerate(parts)]
 
     def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """Rows must differ, except for the spare one; `plan.reservoir` ensures it. All ranks write all samples."""

@@ -41,11 +41,12 @@ class Draw(NamedTuple):
 
 def paired(values: Tensor, rows: int) -> Tensor:
     """Values of a batch of another size as one value per row, with the same mean: averaged or repeated."""
-    if len(values) == rows:
+    count = values.shape[0]
+    if count == rows:
         return values
-    if len(values) % rows and rows % len(values):
-        raise BadInput(f"a term of {len(values)} rows and new batches of {rows}; one must be a multiple of the other")
-    return values.view(-1, rows).mean(dim=0) if len(values) > rows else values.repeat(rows // len(values))
+    if count % rows and rows % count:
+        raise BadInput(f"a term of {count} rows and new batches of {rows}; one must be a multiple of the other")
+    return values.view(-1, rows).mean(dim=0) if count > rows else values.repeat(rows // count)
 
 
 class Row(NamedTuple):

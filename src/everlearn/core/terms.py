@@ -33,12 +33,15 @@ class Batch(NamedTuple):
 
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:
     """The batches with the network's answers, in one call: it decides how they share a pass."""
-    views = [(batch, *batch.others) for batch in batches]
-    flat = [view for group in views for view in group]
-    logits = net(*(view.x for view in flat))
-    read = getattr(net, "read", ()) or repeat(None)
-    answered = (view._replace(z=z, features=f) for view, z, f in zip(flat, logits, read))
-    return [next(answered)._replace(others=tuple(next(answered) for _ in others)) for _, *others in views]
+    logits = net(*[view.x for batch in batches for view in (batch, *batch.others)])
+    answers = zip(logits, getattr(net, "read", ()) or repeat(None))
+
+    def answered(batch: Batch) -> Batch:
+        z, features = next(answers)
+        others = tuple(map(answered, batch.others)) if batch.others else ()
+        return batch._replace(z=z, features=features, others=others)
+
+    return [answered(batch) for batch in batches]
 
 
 class Term(NamedTuple):

@@ -265,6 +265,9 @@ def read_result(path: Path) -> dict:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
         raise Damaged(f"{file} is not whole; {way_out}") from None
+    if isinstance(document, dict) and "rows" in document:
+        name = document.get("study")
+        raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")
     of = lambda key: found if isinstance(found := document.get(key), dict) else {}
     measured = lambda setting: {*METRICS, "matrix"} <= of(setting).keys()
     if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
