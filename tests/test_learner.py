@@ -266,9 +266,11 @@ def test_a_small_network_is_taught_on_one_thread_and_the_owners_threads_are_put_
 def test_a_relation_refuses_the_state_of_fixed_weights_and_of_another_net():
     stream = toy()
     learner = learner_of("rer", stream)
-    for other in (learner_of("er", stream), learner_of("rer", stream, options={"hidden": 3})):
+    others = {"another weighting than Relation": {}, "a Relation with other sizes": {"hidden": 3}}
+    for sentence, options in others.items():
+        other = learner_of("rer" if options else "er", stream, options=options)
         other.update(stream.tasks[0])
-        with refused("another weighting than Relation"):
+        with refused(sentence):
             learner.restore(other.state())
 
 
@@ -483,7 +485,7 @@ def test_a_name_is_the_object_and_a_training_its_fields(named, made):
 def test_a_weighting_that_is_given_takes_the_place_of_the_methods_own():
     learner = Learner(linear(), ER(), Consolidate(), classes=4)
     assert isinstance(learner.method.weighting, Consolidate)
-    assert isinstance(Learner(linear(), "rer", "fixed", classes=4).method.weighting, Fixed)
+    assert isinstance(Learner(linear(), "er", "fixed", classes=4).method.weighting, Fixed)
 
 
 def test_without_weights_a_method_has_its_own_and_a_learned_weighting_its_preset():

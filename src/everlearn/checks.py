@@ -27,7 +27,7 @@ SETTINGS = {
     "classes": dict(whole=True, positive=True),
     "seed": dict(whole=True),
 }
-LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method")}  # in every state
+LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
 
 
 def numbers(**settings: float) -> None:
@@ -40,13 +40,13 @@ def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
     """A Training, or the one these settings make."""
     if given is not None and not isinstance(given, Training):
         raise BadInput(f"training must be an everlearn.Training(…), not {given!r}")
-    if given is not None and settings:
-        raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
     for name in settings:
         if name not in (known := [field.name for field in fields(Training)]):
             raise unknown(
                 "setting of a Learner", name, [*known, "classes", "memory", "training", "pixels", "seed", "device"]
             )
+    if given is not None and settings:
+        raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
     return given or Training(**settings)
 
 
@@ -54,6 +54,11 @@ def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
     """Memory batches that cannot be drawn."""
     if any(draw.pool == "inner" for draw in drawn) and memory < 5:
         raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
+    for draw in drawn:
+        if not isinstance(draw, Draw) or draw.pool not in ("all", "balanced", "inner", "outer"):
+            raise BadInput(f"{draw!r} is no memory batch; draws are a number or a tuple of everlearn.Draw(…)")
+        if draw.size is not None:
+            number("the size of a draw", draw.size, whole=True, positive=True)
     for rows in (batch, *(draw.size for draw in drawn if draw.size is not None)):
         if rows % ranks.world_size():
             raise BadInput(
@@ -199,15 +204,23 @@ def state(learner, state: Mapping[str, Tensor]) -> None:
     memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
     if shapes(part(state, "network")) != shapes(learner.net.state()):
         raise BadInput("this state is of another network")
-    if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
-        raise BadInput(f"this state is of another weighting than {type(learner.method.weighting).__name__}")
     if memory and len(memory["y"]) != learner.capacity + 1:
         raise BadInput(f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {learner.capacity}")
     if (done := int(state["learner.progress"][1])) > learner.epochs:
         raise BadInput(f"this state is {done} epochs into a task, and the learner has {learner.epochs} a task")
-    own, its = type(learner.method).__name__, bytes(state["learner.method"].tolist()).decode()
-    if its != own:
-        raise BadInput(f"this state is of {its}, another method than {own}")
+    for kind, one in (("method", learner.method), ("weighting", learner.method.weighting)):
+        own, its = type(one).__name__, bytes(state[f"learner.{kind}"].tolist()).decode()
+        if its != own:
+            raise BadInput(f"this state is of {its}, another {kind} than {own}")
+    if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
+        raise BadInput(f"this state is of a {own} with other sizes")
+
+
+def claimed(method: Method, state: Mapping[str, Tensor]) -> None:
+    """A part of a method's state that the method does not know again."""
+    if left := sorted(state.keys() - method.state().keys()):
+        name, own = left[0].partition(".")[0], type(method).__name__
+        raise BadInput(f"this state has {name}, which {own} does not have then; a part that lasts is made in __init__")
 
 
 def _divided(learner) -> BadInput:

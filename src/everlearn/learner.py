@@ -26,7 +26,7 @@ from everlearn.data import Pixels, Stream, Task
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.methods.base import Method
 from everlearn.metrics import Accuracies, accuracy
-from everlearn.registry import ALIASES, find
+from everlearn.registry import find, weighed
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
@@ -35,7 +35,7 @@ Stepping = Generator[None, None, None]  # a pause after each step
 
 
 class Learner:
-    """Teach it with `update(task)`, ask it with `predict(images)`.
+    """Teach it with `update(task)`, ask it with `predict(images)`, from one thread at a time.
 
     `method` and `weighting` are names, as on the command line, or objects; `training` is a Training, or give its fields
     one by one: `epochs=5, lr=0.1`.
@@ -86,7 +86,7 @@ class Learner:
         self.epochs, self.batch = training.epochs, training.batch
         self.device, self.capacity = checks.device(device), memory if method.remembers else 0
         self.net: MainNet = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
-        self.net.reads = method.features
+        self.net.reads = method.features or "features" in method.keeps
         able = method.captures and self.device.type == "cuda" and not ranks.distributed()
         self.capture: bool = capture and able
         self.pixels, self.given_pixels = (pixels or Pixels()).to(self.device, dtype), pixels is not None
@@ -154,6 +154,7 @@ class Learner:
         method.begin_task(self, task)
         if self._resumed is not None:
             method.restore(self._resumed)
+            checks.claimed(method, self._resumed)
             self._resumed = None
         body = steps_of(method, self.net, self.sgd, self.memory, self.pixels, (x, y))
         graphs = Graphs(body, method, weighting, self.sgd) if self.capture else None
@@ -165,7 +166,9 @@ class Learner:
             self.net.train()
             # For dropout and the like in the network: each rank's rows have masks of their own.
             key = (self.seed, self.tasks, epoch, *([ranks.rank()] if ranks.distributed() else []))
-            steps = train_epoch(body, plan, weighting.variant, graphs)
+            self.memory.whole = self._whole()
+            kind = lambda number: (weighting.variant(number), self.memory.whole)
+            steps = train_epoch(body, plan, kind, graphs)
             tape = yield from drawing(randomness.start(*key), steps)
             if method.slot_rule:
                 self.memory.presented += len(plan) * self.batch
@@ -193,6 +196,12 @@ class Learner:
         method.end_task(self, task)
         self.seen |= set(task.classes)
         self.tasks, self.epoch, self._torn = self.tasks + 1, 0, False
+
+    def _whole(self) -> bool:
+        """Is every row of the memory that this epoch may draw surely written? A method may leave slots empty."""
+        held = self.memory.held()[1]
+        sure = type(self.method).remember is Method.remember or len(held) == self.capacity
+        return sure and len(held) > 1 and bool((held >= 0).all())  # of a single row a split memory has an empty half
 
     def _plan(self, epoch: int, labels: Tensor) -> Plan:
         balanced = any(draw.pool == "balanced" for draw in self.draws)
@@ -231,6 +240,7 @@ class Learner:
                 "task": self._mark,
                 "seen": torch.tensor(sorted(self.seen), dtype=torch.long),
                 "method": torch.tensor([*type(method).__name__.encode()], dtype=torch.uint8),
+                "weighting": torch.tensor([*type(method.weighting).__name__.encode()], dtype=torch.uint8),
             },
         }
         return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
@@ -251,6 +261,8 @@ class Learner:
         self.method.restore(part(state, "method"))
         self.method.weighting.restore(part(state, "weighting"))
         self._resumed = part(state, "method") if self.epoch else None
+        if not self.epoch:
+            checks.claimed(self.method, part(state, "method"))
 
     @property
     def small(self) -> bool:
@@ -306,8 +318,7 @@ class Learner:
 def named(method: str | Method, weighting: str | Weighting | None) -> Method:
     """The method, with its weighting; either may be given by name."""
     if isinstance(method, str):
-        name, usual = ALIASES.get(method, (method, None))
-        weighting = usual if weighting is None else weighting
+        name, weighting = weighed(method, weighting)
         made: Method = find("method", name)()
     else:
         made = method

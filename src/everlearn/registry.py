@@ -156,6 +156,14 @@ def parts(label: str) -> tuple[str, str | None]:
     return (method, weighting) if method and weighting in known("weighting") else (label, None)
 
 
+def weighed(label: str, weighting: Any) -> tuple[str, Any]:
+    """The method a label names, and its weighting, if one is named: by the label or beside it."""
+    method, own = parts(label)
+    if own is not None and weighting not in (None, own):
+        raise BadInput(f"{label} is {method} weighed by {own}; to weigh it by {weighting}, say {method}")
+    return method, own or weighting
+
+
 def refers(kind: str, name: str) -> bool:
     """Is it `module:attr` or `file.py:attr`, and not a name?"""
     return ":" in name and not (kind == "stream" and name.partition(":")[0] in DATA)
@@ -262,10 +270,12 @@ def built_in(thing: Any) -> bool:
     return thing.__module__.partition(".")[0] == "everlearn"
 
 
+@functools.lru_cache(maxsize=1024)
 def source(thing: Any) -> str | None:
     """A hash of the source of somebody else's class or function; None of what is built in.
 
-    It is of the file, and of what that imports from beside it or from its own package.
+    It is of the file, and of what that imports from beside it or from its own package, as they were when it was first
+    asked for: a process goes on with the code it has imported.
     """
     if built_in(thing):
         return None

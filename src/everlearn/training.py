@@ -31,6 +31,8 @@ class Training:
         number("lr", self.lr, positive=True)
         number("momentum", self.momentum, below=1)
         number("weight_decay", self.weight_decay)
+        for name in ("lr", "momentum", "weight_decay"):  # 1 and 1.0 are one setting
+            object.__setattr__(self, name, float(getattr(self, name)))
         if self.forward not in FORWARDS:
             raise BadInput(
                 f"forward '{self.forward}' is neither 'separate' (one pass per batch) nor 'joint' (one for all)"

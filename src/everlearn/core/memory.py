@@ -29,7 +29,7 @@ class Memory(Stateful):
         self.y: Tensor = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
         empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
         self.stored: dict[str, Tensor] = {name: empty(shape) for name, shape in fields.items()}
-        self.presented: int = 0  # samples offered so far; the plan counts them
+        self.presented, self.whole = 0, False  # samples offered so far; is every row that may be drawn surely written?
 
     def __len__(self) -> int:
         return min(self.presented, self.capacity)
@@ -38,20 +38,22 @@ class Memory(Stateful):
         """All samples it holds, in the order of its rows."""
         return self.x[: len(self)], self.y[: len(self)]
 
-    def fill(self, x: Tensor, y: Tensor) -> None:
+    def fill(self, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """These samples instead of what it held."""
         self.presented = len(x)
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
+        for name, own in self.stored.items():
+            own[: len(x)] = stored[name]
 
     def draw(self, rows: Tensor, sizes: Sequence[int]) -> list[Batch]:
-        """Batches of these sizes, samples as they are stored. Where an epoch began with any, no row drawn is empty."""
+        """Batches of these sizes, samples as they are stored."""
         y, there = self.y[rows], None
-        if len(self) < 2:
+        if not self.whole:
             y, there = y.clamp(min=0), y >= 0  # any loss can read these labels
         parts = zip(self.x[rows].split(sizes), y.split(sizes), repeat(None) if there is None else there.split(sizes))
         stored = {name: tensor[rows].split(sizes) for name, tensor in self.stored.items()}
-        named = lambda number: {name: tensors[number] for name, tensors in stored.items()}
-        return [Batch(x, y, stored=named(number), there=there) for number, (x, y, there) in enumerate(parts)]
+        named = ({name: of[n] for name, of in stored.items()} for n in range(len(sizes)))
+        return [Batch(x, y, stored=kept, there=there) for (x, y, there), kept in zip(parts, named)]
 
     def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """Rows must differ, except for the spare one; `plan.reservoir` ensures it. All ranks write all samples."""

@@ -46,7 +46,8 @@ def paired(values: Tensor, rows: int) -> Tensor:
         return values
     if count % rows and rows % count:
         raise BadInput(f"a term of {count} rows and new batches of {rows}; one must be a multiple of the other")
-    return values.view(-1, rows).mean(dim=0) if count > rows else values.repeat(rows // count)
+    # Partners lie side by side, so that each rank has its own.
+    return values.view(rows, -1).mean(dim=1) if count > rows else values.repeat_interleave(rows // count)
 
 
 class Row(NamedTuple):

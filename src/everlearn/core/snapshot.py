@@ -17,6 +17,8 @@ from everlearn.core.theta import MainNet, reading
 class Snapshot(Stateful):
     """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher."""
 
+    fleeting = True
+
     def __init__(self, net: MainNet):
         self.module: nn.Module = copy.deepcopy(net.unbind()).eval().requires_grad_(False)
         self.autocast: contextlib.AbstractContextManager[Any] = net.autocast
@@ -46,8 +48,6 @@ class Average(Stateful):
     """The exponential moving average of a network, its running statistics included, to be tested instead of it.
 
     It begins as the network is after the first step."""
-
-    lasting = True
 
     def __init__(self, decay: float):
         self.decay = decay

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -14,19 +14,23 @@ class Stateful:
     What is `derived` from how it was made is left out.
     """
 
-    derived: ClassVar[tuple[str, ...]] = ()
-    lasting = False  # as a part of another: is it there from the beginning, even while it holds nothing?
+    derived: ClassVar[tuple[str, ...]] = ()  # a subclass names its own; its parents' are derived, too
+    fleeting = False  # as a part of another: is it gone where a state does not mention it?
+
+    def _held(self) -> dict[str, Any]:
+        derived = {name for kind in type(self).__mro__ for name in vars(kind).get("derived", ())}
+        return {name: value for name, value in vars(self).items() if name not in derived}
 
     def state(self) -> dict[str, Tensor]:
-        known = {name: value for name, value in vars(self).items() if name not in self.derived}
-        own = {name: value for name, value in known.items() if isinstance(value, Tensor)}
-        return own | joined({name: part.state() for name, part in known.items() if isinstance(part, Stateful)})
+        own = {name: value for name, value in self._held().items() if isinstance(value, Tensor)}
+        return own | joined({name: of.state() for name, of in self._held().items() if isinstance(of, Stateful)})
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be as that state says. A part or tensor it does not mention was not there yet."""
-        for name, value in list(vars(self).items()):
-            if isinstance(value, Stateful) and name not in self.derived:
-                if (own := part(state, name)) or value.lasting:
+        for name, value in self._held().items():
+            if isinstance(value, Stateful):
+                own = part(state, name)
+                if own or not value.fleeting:
                     value.restore(own)
                 else:
                     setattr(self, name, None)

@@ -91,19 +91,15 @@ class Experiment:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Experiment:
         """The experiment a document describes, as it was written down: what it names need not be here."""
-        if legacy.is_old(document):
-            return cls.of(**legacy.settings(document))
-        network = document["network"]
-        method, weighting, stream = (Spec.parse(document[kind]) for kind in ("method", "weighting", "stream"))
-        return cls(
-            method,
-            weighting,
-            stream,
-            network and Spec.parse(network),
-            Training(**document["training"]),
-            int(document["memory"]),
-            int(document["seed"]),
-        )
+        try:
+            if legacy.is_old(document):
+                return cls.of(**legacy.settings(document))
+            method, weighting, stream = (Spec.parse(document[kind]) for kind in ("method", "weighting", "stream"))
+            network, training = document["network"], Training(**document["training"])
+            numbers = int(document["memory"]), int(document["seed"])
+            return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
+        except (KeyError, TypeError, AttributeError):
+            raise BadInput("this is not the document of an experiment; a result has it under 'experiment'") from None
 
     @classmethod
     def read(cls, document: Mapping[str, Any], data: Path | str | None = None) -> Experiment:
@@ -177,14 +173,14 @@ class Experiment:
 
 
 def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:
-    """A method and its weighting; an alias stands for both."""
-    base, own = registry.parts(method) if isinstance(method, str) else (method, None)
-    if own is not None:
-        if weighting not in (None, own):
-            raise BadInput(f"{method} is {base} weighed by {own}; to weigh it by {weighting}, say {base}")
-        return base, own
-    if weighting is None and isinstance(method, Method):
-        return method, method.weighting
+    """A method and its weighting, a label such as `rer` taken apart."""
+    if isinstance(method, str):
+        method, weighting = registry.weighed(method, weighting)
+    elif isinstance(method, Mapping) and isinstance(method.get("name"), str):
+        name, weighting = registry.weighed(method["name"], weighting)
+        method = {**method, "name": name}
+    elif weighting is None and isinstance(method, Method):
+        weighting = method.weighting
     return method, "fixed" if weighting is None else weighting
 
 
@@ -229,7 +225,7 @@ def load(stream: Spec, data: Path | str | None = None) -> Stream:
 def _load(name: str, stream: Spec, root: Path) -> Stream:
     if built_in(name):
         return streams.load(name, data=root, **dict(stream.options))
-    make = registry.find("stream", stream.at if stream.at and stream.source else stream.name)
+    make = look_up("stream", stream).thing  # refused if its source has changed since
     wanted = {"data": root} if "data" in inspect.signature(make).parameters else {}
     loaded = make(**dict(stream.options), **wanted)
     if not isinstance(loaded, Stream):
@@ -295,6 +291,11 @@ def _resolved(
     weighting = found["weighting"].thing(**chosen["weighting"])
     method = found["method"].thing(weighting=weighting, **chosen["method"])
     weighting.check(method)  # what the method and its weighting refuse, they refuse now
+    for kind, made in (("method", method), ("weighting", weighting)):
+        if lost := next((key for key in chosen[kind] if not hasattr(made, key)), None):
+            raise BadInput(
+                f"{found[kind].name} does not keep its option '{lost}' under that name; write self.{lost} = {lost}"
+            )
     open_ones = {key for key, value in chosen["weighting"].items() if value is None}
     chosen["weighting"] |= {key: value for key, value in weighting.schedule(training).items() if key in open_ones}
     if "weights" in chosen["weighting"]:

@@ -77,7 +77,7 @@ def run(
     module = network if isinstance(network, nn.Module) else None
     own = None
     if isinstance(method, Experiment):
-        if settings or weighting or stream not in ("digits", method.stream.name):
+        if settings or weighting or (network and module is None) or stream not in ("digits", method.stream.name):
             raise BadInput("an Experiment has all its settings; dataclasses.replace makes another of it")
         experiment = method
     else:

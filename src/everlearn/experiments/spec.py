@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import json
@@ -91,6 +92,8 @@ def look_up(kind: str, given: Any) -> Found:
         return look_up(kind, given["name"])._replace(given={key: v for key, v in given.items() if key != "name"})
     if isinstance(given, str):
         thing, name, at = registry.find(kind, given), given, None
+        if registry.refers(kind, given) and registry.built_in(thing):
+            return look_up(kind, thing)  # another name for what is built in
         if registry.refers(kind, given):
             home, _, attribute = given.rpartition(":")
             path = Path(home).expanduser().resolve()
@@ -131,10 +134,10 @@ def _changed(kind: str, given: object, made: object) -> str | None:
 @functools.lru_cache(maxsize=256)
 def options_of(kind: str, thing: Callable) -> dict[str, inspect.Parameter]:
     """What can be set of it: the parameters it is made with, and their types."""
-    try:
-        hints = typing.get_type_hints(thing.__init__ if isinstance(thing, type) else thing)
-    except Exception:  # a name that only a type checker can see
-        hints = {}
+    hints: dict[str, Any] = {}
+    for of in (thing, thing.__init__) if isinstance(thing, type) else (thing,):  # a dataclass's are its class's
+        with contextlib.suppress(Exception):  # a name that only a type checker can see
+            hints |= typing.get_type_hints(of)
     skipped = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return {
         name: parameter.replace(annotation=hints.get(name, Any))

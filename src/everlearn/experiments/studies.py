@@ -65,6 +65,8 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
         ]
         own = [_options(chosen[key]) for key in ("method", "weighting") if key in chosen]
         named = label or ", ".join([row[0].label + "".join(own), *parts])
+        if rows.get(named, row) != row and not label:  # two classes of one name, in two files
+            named = ", ".join([row[0].method.name + "".join(own), *parts])
         if rows.get(named, row) != row:  # what keeps no memory is the same at every size
             raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
         rows[named] = row

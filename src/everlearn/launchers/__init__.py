@@ -133,7 +133,9 @@ def failure(error: Exception) -> Exception:
     What is not an error of this package becomes a sentence that says where it happened: it may be a user's method.
     """
     trace = "".join(traceback.format_exception(error))
-    if not isinstance(error, (EverlearnError, OSError)) and not short_of_memory(error):
+    home = type(error).__module__.partition(".")[0]  # an error of another package may not survive the way
+    ours = isinstance(error, (EverlearnError, OSError)) or short_of_memory(error)
+    if not (ours and home in ("builtins", "everlearn", "torch")):
         frames = traceback.extract_tb(error.__traceback__)
         frame = next((f for f in reversed(frames) if not f.filename.startswith(TORCH)), frames[-1])
         words = str(error).strip().splitlines() or ["no message"]

@@ -54,7 +54,7 @@ class Method(Stateful):
 
     # Inside a step ------------------------------------------------------------------------------------------------
     def select(self, step: Step) -> None:
-        """Before anything else, once per step: exchange `step.new` or `step.replay`, by losses say, or mix them."""
+        """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row."""
 
     def learn(self, new: Batch) -> list[Term]:
         """The terms on the new samples."""

@@ -22,7 +22,7 @@ class Consolidate(Phased):
             self.rehearsal: Tensor = self.preset * torch.tensor(terms.preserves, device=self.preset.device)
         return self.rehearsal
 
-    derived: ClassVar[tuple[str, ...]] = ("preset", "rehearsal")
+    derived: ClassVar[tuple[str, ...]] = ("rehearsal",)
 
     def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         known = super().notes(training, tasks, name)

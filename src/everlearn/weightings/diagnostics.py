@@ -25,7 +25,9 @@ EACH = 16  # samples per class in the table of similarities
 def labels(terms: Terms) -> Tensor:
     """The label of each row of each term, [B, k]; EMPTY on rows of an empty memory."""
     known = lambda batch: batch.y if batch.there is None else torch.where(batch.there, batch.y, EMPTY)
-    return torch.stack([known(batch).repeat(terms.size)[: terms.size] for batch in terms.batches], dim=1)
+    size = terms.size
+    first = lambda y: y.view(size, -1)[:, 0] if len(y) > size else y.repeat_interleave(size // len(y))  # as `paired`
+    return torch.stack([first(known(batch)) for batch in terms.batches], dim=1)
 
 
 def epoch(names: Sequence[str], tape: dict[str, Tensor]) -> dict[str, Any]:

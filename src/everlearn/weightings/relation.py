@@ -36,6 +36,7 @@ ORDERS = ("printed", "fresh")
 class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
+    derived = ("phi",)  # the RRN's own vector
     hidden: int = 16
     rrn_lr: float = 1e-3
     rrn_weight_decay: float = 1e-4
@@ -78,11 +79,11 @@ class Relational(Phased):
         return diagnostics.task(weigh, learner, old, new)
 
     def state(self) -> dict[str, Tensor]:
-        return joined({"rrn": self.rrn.state(), "adam": self.adam.state()})
+        return super().state() | joined({"rrn": self.rrn.state()})
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.rrn.unbind().load_state_dict(part(state, "rrn"))
-        self.adam.restore(part(state, "adam"))
+        super().restore({name: tensor for name, tensor in state.items() if not name.startswith("rrn.")})
 
 
 @dataclass(eq=False)
