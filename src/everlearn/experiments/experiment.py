@@ -27,6 +27,10 @@ TRAINING: dict[str, Any] = typing.get_type_hints(Training)
 OWN = {"memory": int, "seed": int}
 
 
+class NoDocument(BadInput):
+    """What should describe an experiment does not."""
+
+
 @dataclass(frozen=True)
 class Experiment:
     """Build one with `Experiment.of`, which fills in what is not given and checks the rest."""
@@ -99,7 +103,7 @@ class Experiment:
             numbers = int(document["memory"]), int(document["seed"])
             return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
         except (KeyError, TypeError, AttributeError):
-            raise BadInput("this is not the document of an experiment; a result has it under 'experiment'") from None
+            raise NoDocument("this is not the document of an experiment; a result has it under 'experiment'") from None
 
     @classmethod
     def read(cls, document: Mapping[str, Any], data: Path | str | None = None) -> Experiment:

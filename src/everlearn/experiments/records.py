@@ -8,7 +8,7 @@ from pathlib import Path
 from everlearn import metrics
 from everlearn.errors import BadInput
 from everlearn.experiments import provenance
-from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.experiment import Experiment, NoDocument
 from everlearn.experiments.published import published
 from everlearn.experiments.store import Store, read_result, validation
 from everlearn.experiments.studies import Study
@@ -22,11 +22,10 @@ def read(path: Path, data: Path | None = None) -> tuple[Experiment, dict]:
     document = read_result(path)
     try:
         experiment = Experiment.read(document["experiment"], data)
-        complete = all(document[setting][metric] is not ... for setting in Accuracies._fields for metric in METRICS)
-    except (KeyError, TypeError, AttributeError):
-        complete = False
-    if not complete:
+    except NoDocument:
         raise BadInput(f"{path} is not the record of a run, or not a whole one") from None
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
     return experiment, document
 
 
