@@ -150,7 +150,7 @@ def gpu(monkeypatch, here: bool) -> None:
 def test_on_a_cluster_the_precision_does_not_depend_on_the_machine_that_sends(monkeypatch):
     for here in (True, False):
         gpu(monkeypatch, here)
-        for device, launcher, precision in (("cuda", "slurm", "bfloat16"), ("auto", "ray", "float32")):
+        for device, launcher, precision in (("cuda", "slurm", "bfloat16"), ("auto", "slurm", "float32")):
             given = {"device": launchers.device_of(launcher, device)}
             (row,) = studies.study("table1-cifar10", 1, ["er, M = 200"], given).rows.values()
             assert row[0].training.precision == precision
