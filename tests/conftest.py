@@ -6,7 +6,7 @@ import torch
 import everlearn
 from everlearn import registry
 from everlearn.data import Pixels, Stream, Task
-from everlearn.experiments.spec import options_of
+from everlearn.spec import options_of
 from everlearn.networks import CNN
 
 
@@ -77,8 +77,8 @@ def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={
     return everlearn.Learner(
         network or CNN(stream.shape, stream.classes),
         built(name, **options),
-        classes=stream.classes,
-        pixels=stream.pixels,
+        classes=range(stream.classes),
+        inputs=stream.pixels,
         seed=seed,
         **dict(memory=8, epochs=2, batch=4, lr=0.05) | settings,
     )

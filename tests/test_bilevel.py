@@ -239,8 +239,8 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
     learner = Learner(
         fresh(),
         kind(Relation(weights, relation_from_task=1, **settings)),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=6,
         epochs=2,
         batch=4,
@@ -270,7 +270,7 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
 def test_running_statistics_move_once_a_batch_of_the_real_step(order, weighting, hypergradient):
     stream, network = toy(), CNN((1, 8, 8), 4)
     method = DERpp(weighting(order=order, relation_from_task=1, hypergradient=hypergradient))
-    Learner(network, method, classes=4, pixels=stream.pixels, memory=6, epochs=2, batch=4).update(stream.tasks[0])
+    Learner(network, method, classes=range(4), inputs=stream.pixels, memory=6, epochs=2, batch=4).update(stream.tasks[0])
     assert int(network.body[1].num_batches_tracked) == 2 * 3 * 3  # epochs × steps × batches a step
 
 
@@ -287,12 +287,12 @@ def test_the_rrn_has_the_papers_size_and_answers_between_0_and_1():
 def test_the_rrn_neither_learns_nor_rules_in_the_first_task_and_rules_only_after_warm_up():
     stream = toy(tasks=2, each=8)
     weighting = Relation((1, 0.5), warmup=2)
-    learner = Learner(CNN(stream.shape, 4), ER(weighting), classes=4, pixels=stream.pixels, memory=6, epochs=4, batch=4)
+    learner = Learner(CNN(stream.shape, 4), ER(weighting), classes=range(4), inputs=stream.pixels, memory=6, epochs=4, batch=4)
     before, records = weighting.phi.detach().clone(), []
-    learner.update(stream.tasks[0], records.append)
+    learner.update(stream.tasks[0], report=records.append)
     assert torch.equal(weighting.phi, before) and [r["phase"] for r in records] == ["preset"] * 4
     records.clear()
-    learner.update(stream.tasks[1], records.append)
+    learner.update(stream.tasks[1], report=records.append)
     assert not torch.equal(weighting.phi, before)
     assert [r["phase"] for r in records] == ["warm-up"] * 2 + ["relation"] * 2
     assert ["weights" in r for r in records] == [False, False, True, True] and all("G" in r for r in records)
@@ -334,7 +334,7 @@ def test_consolidate_keeps_both_memory_terms_of_a_method_with_one_draw():
 
     stream = toy()
     method = OneDraw(Consolidate((1, 0.2, 0.5)))
-    learner = Learner(CNN(stream.shape, 4), method, classes=4, pixels=stream.pixels, memory=6, epochs=2, batch=4)
+    learner = Learner(CNN(stream.shape, 4), method, classes=range(4), inputs=stream.pixels, memory=6, epochs=2, batch=4)
     for task in stream:
         learner.update(task)
     assert torch.allclose(method.weighting.rehearsal, torch.tensor([0, 0.2, 0.5]))
@@ -351,7 +351,7 @@ def test_consolidate_keeps_a_term_on_new_samples_that_preserves_the_old():
 
     stream = toy()
     method = Both(Consolidate((1, 0.2, 0.5), warmup=0, relation_from_task=1))
-    learner = Learner(CNN(stream.shape, 4), method, classes=4, pixels=stream.pixels, memory=6, epochs=1, batch=4)
+    learner = Learner(CNN(stream.shape, 4), method, classes=range(4), inputs=stream.pixels, memory=6, epochs=1, batch=4)
     learner.update(stream.tasks[0])
     assert torch.allclose(method.weighting.rehearsal, torch.tensor([0, 0.2, 0.5]))
 
@@ -445,8 +445,8 @@ def peculiar(own: bool, mode: str, tasks: int = 1) -> Learner:
     learner = Learner(
         Peculiar(own),
         ER(Relation(relation_from_task=1, hypergradient=mode)),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=6,
         batch=4,
     )
@@ -476,15 +476,15 @@ def test_a_method_of_ones_own_becomes_relational_in_one_line():
     learner = Learner(
         CNN(stream.shape, 4),
         Gentle(weighting=Relation()),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=10,
         epochs=4,
         batch=4,
         lr=0.1,
     )
     for task in stream:
-        learner.update(task, records.append)
+        learner.update(task, report=records.append)
     assert records[-1]["phase"] == "relation" and 0 < records[-1]["weights"]["new"]["mean"] < 1
     assert learner.evaluate(stream).class_il[1] > 60
 
@@ -505,8 +505,8 @@ def test_a_run_in_bfloat16_can_be_reviewed():
     learner = Learner(
         ResNet18(stream.shape, 4, width=8),
         ER(Relation()),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=8,
         batch=4,
         lr=0.01,
@@ -586,7 +586,7 @@ def test_a_net_whose_weights_are_used_otherwise_still_learns_from_its_own_step(k
             steps.append(torch.allclose(stepped, step.net.theta.detach() - step.sgd.lr * g, rtol=0, atol=1e-12))
             super()._learn(method, step, terms, weights, inner, outer, stepped)
 
-    settings = dict(classes=4, pixels=stream.pixels, memory=10, epochs=2, batch=4, lr=0.05, dtype=torch.float64)
+    settings = dict(classes=range(4), inputs=stream.pixels, memory=10, epochs=2, batch=4, lr=0.05, dtype=torch.float64)
     learner = Learner(CNN(stream.shape, 4), ER(weighting=Watched(warmup=1)), **settings)
     for task in stream:
         learner.update(task)

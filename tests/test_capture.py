@@ -90,7 +90,7 @@ class Once(Right):
 def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, method, name):
     def learner(capture):
         network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-        made = everlearn.Learner(network, method(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+        made = everlearn.Learner(network, method(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
         made.capture = capture
         return made
 
@@ -104,7 +104,7 @@ def test_a_method_that_binds_anew_is_refused_where_steps_are_recorded(watched, m
 def test_a_method_that_writes_into_its_tensor_is_not(watched, method):
     stream = toy()
     network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
-    learner = everlearn.Learner(network, method(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = everlearn.Learner(network, method(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
     learner.capture = True
     learner.update(stream.tasks[0])
     assert learner.method.mean > 0

@@ -27,7 +27,7 @@ from everlearn.cli import app as cli
 from everlearn.data.streams import STREAMS
 from everlearn.experiments import store, studies
 from everlearn.experiments.experiment import Experiment, load, settable
-from everlearn.experiments.spec import options_of
+from everlearn.spec import options_of
 from everlearn.launchers import local
 
 QUICK = "--memory 20 --epochs 1"

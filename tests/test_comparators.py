@@ -18,11 +18,11 @@ from everlearn.networks import CNN, MLP
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05, memory=8) | settings
-    return Learner(network, method, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings)
 
 
 def loss_at(learner, theta, x, y) -> torch.Tensor:
-    return F.cross_entropy(learner.net.at(theta)(learner.pixels(x))[0], y)
+    return F.cross_entropy(learner.net.at(theta)(learner.inputs(x))[0], y)
 
 
 # GEM and A-GEM -------------------------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_agems_reference_is_the_gradient_of_its_memory_batch():
     theta = learner.net.theta
     (r,) = torch.autograd.grad(loss_at(learner, theta, x, y), theta)
     g = torch.randn_like(r) - r
-    step = type("", (), {"net": learner.net, "references": (Batch(learner.pixels(x), y),)})
+    step = type("", (), {"net": learner.net, "references": (Batch(learner.inputs(x), y),)})
     expected = g - min(float(g @ r), 0) / float(r @ r) * r
     assert torch.allclose(learner.method.direction(g, step), expected, rtol=0, atol=1e-12)
 
@@ -139,7 +139,7 @@ def test_icarls_loss_is_the_binary_cross_entropy_with_distilled_targets():
     with torch.no_grad():
         learner.net.theta += 1.0
     z = torch.randn(5, 6, dtype=torch.float64)
-    (term,) = learner.method.learn(Batch(learner.pixels(x), y, z=z))
+    (term,) = learner.method.learn(Batch(learner.inputs(x), y, z=z))
     sigma = lambda v: 1 / (1 + math.exp(-v))
     by_hand = []
     for i in range(5):
@@ -169,7 +169,7 @@ def test_icarl_predicts_the_class_whose_mean_feature_is_nearest():
     learner.update(stream.tasks[0])
     network = learner.net.unbind().eval()
     unit = lambda v: v / np.linalg.norm(v)
-    feature = lambda image: unit(network.body(learner.pixels(image[None])).detach().numpy()[0])
+    feature = lambda image: unit(network.body(learner.inputs(image[None])).detach().numpy()[0])
     x, y = learner.memory.held()
     means = [unit(np.mean([feature(x[i]) for i in range(len(x)) if y[i] == c], axis=0)) for c in (0, 1)]
     test = torch.cat([task.test[0] for task in stream])
@@ -213,13 +213,13 @@ def test_gss_scores_a_sample_by_its_nearest_gradient(seed):
 
     def gradient(i):
         g = torch.autograd.grad(
-            F.cross_entropy(network(learner.pixels(x[i][None])), y[i][None]), list(network.parameters())
+            F.cross_entropy(network(learner.inputs(x[i][None])), y[i][None]), list(network.parameters())
         )
         return torch.cat([part.flatten() for part in g])
 
     cosine = lambda a, b: float(a @ b / (a.norm() * b.norm()))
     by_hand = [max(cosine(gradient(i), gradient(j)) for j in range(4, 9)) for i in range(4)]
-    batch = lambda rows: Batch(learner.pixels(x[rows]), y[rows])
+    batch = lambda rows: Batch(learner.inputs(x[rows]), y[rows])
     network.train()
     scores = gss.similarity(gss.gradients(learner.net, batch(range(4))), gss.gradients(learner.net, batch(range(4, 9))))
     assert scores.tolist() == pytest.approx(by_hand, abs=1e-10) and learner.net.module.training

@@ -64,7 +64,7 @@ def test_compiled_batches_in_one_pass_agree_with_a_pass_each(name):
 def test_resumed_equals_uninterrupted(name):
     (whole, stream), saved = on_gpu(name), []
     for task in stream:
-        whole.update(task, lambda record: saved.append({k: v.clone() for k, v in whole.state().items()}))
+        whole.update(task, report=lambda record: saved.append({k: v.clone() for k, v in whole.state().items()}))
     for state in (saved[2], saved[5]):
         again, _ = on_gpu(name)
         again.restore(state)
@@ -161,7 +161,7 @@ def test_a_schedule_that_changes_a_number_between_epochs_is_followed_in_replayed
 
     def learned(capture: bool) -> torch.Tensor:
         stream = toy(tasks=2, each=24, channels=3)
-        settings = dict(classes=4, pixels=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
+        settings = dict(classes=range(4), inputs=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
         learner = everlearn.Learner(build("cnn", stream.shape, 4, 0), everlearn.ER(Fading()), **settings)
         for task in stream:
             learner.update(task)

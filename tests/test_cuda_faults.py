@@ -39,7 +39,7 @@ def test_a_setting_of_the_descent_changed_in_report_is_followed_in_replayed_step
         learner, stream = on_gpu("rder", capture=capture, momentum=0.5)
         follow = lambda record, sgd=learner.sgd: setattr(sgd, setting, 0.1 / (1 + record["epoch"]))
         for task in stream:
-            learner.update(task, follow)
+            learner.update(task, report=follow)
         ends.append(learner.net.theta.detach().clone())
     assert torch.equal(*ends)
 

@@ -191,8 +191,8 @@ def test_training_is_the_method_as_written_down(name, net):
     learner = Learner(
         network,
         kind(Fixed(weights)),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=7,
         epochs=3,
         batch=4,
@@ -216,7 +216,7 @@ def test_joint_forward_gives_all_batches_one_pass():
     for forward, expected in (("separate", [4, 4, 4]), ("joint", [12])):
         passes.clear()
         learner = Learner(
-            network, DERpp(), classes=4, pixels=stream.pixels, memory=5, epochs=1, batch=4, forward=forward
+            network, DERpp(), classes=range(4), inputs=stream.pixels, memory=5, epochs=1, batch=4, forward=forward
         )
         learner.update(stream.tasks[0])
         assert passes == expected * 3
@@ -296,7 +296,7 @@ def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
         network.rowwise = rowwise
         network.register_forward_hook(lambda module, x, z: passes.append(len(x[0])) if module.training else None)
         learner = Learner(
-            network, DERpp(), classes=4, pixels=stream.pixels, memory=5, epochs=1, batch=4, lr=0.01, dtype=torch.float64
+            network, DERpp(), classes=range(4), inputs=stream.pixels, memory=5, epochs=1, batch=4, lr=0.01, dtype=torch.float64
         )
         learner.update(stream.tasks[0])
         trained.append(learner.net.theta.detach())

@@ -72,15 +72,15 @@ def test_a_vision_transformer_with_dropout_learns_relationally(hypergradient):
     learner = Learner(
         ViT(stream.shape, 4, dropout=0.1),
         ER(Relation(hypergradient=hypergradient)),
-        classes=4,
-        pixels=stream.pixels,
+        classes=range(4),
+        inputs=stream.pixels,
         memory=10,
         epochs=6,
         batch=4,
         lr=0.1,
     )
     for task in stream:
-        learner.update(task, records.append)
+        learner.update(task, report=records.append)
     assert records[-1]["phase"] == "relation" and 0 < records[-1]["weights"]["new"]["mean"] < 1
     assert learner.evaluate(stream).task_il[1] > 75
 
@@ -351,5 +351,5 @@ def test_a_setting_of_the_descent_changed_between_epochs_has_the_steps_recorded_
         if record["epoch"] == 1:
             setattr(learner.sgd, setting, 0.01)
 
-    learner.update(stream.tasks[0], report)
+    learner.update(stream.tasks[0], report=report)
     assert forgotten == [False, False, True, False]

@@ -33,7 +33,7 @@ def learner_of(name: str, weighting: str, stream, seed: int = 0, **settings) -> 
     torch.manual_seed(seed)
     network, own = CNN(stream.shape, stream.classes), dict(memory=12, epochs=2, batch=4, lr=0.05) | settings
     method = registry.find("method", name)()
-    return Learner(network, method, weighting, classes=stream.classes, pixels=stream.pixels, seed=seed, **own)
+    return Learner(network, method, weighting, classes=range(stream.classes), inputs=stream.pixels, seed=seed, **own)
 
 
 def learn(*given, **settings) -> Learner:
@@ -134,7 +134,7 @@ def test_backward_feature_projection_is_its_equation():
     learner = learn(NAMES[3], "fixed", stream)
     method, batch = learner.method, stream.tasks[0].train[0][:4]
     method.begin_task(learner, stream.tasks[1])
-    x = learner.pixels(batch)
+    x = learner.inputs(batch)
     features = torch.randn(4, method.projector.shape[0], generator=torch.Generator().manual_seed(0))
     seen = Batch(x, torch.zeros(4, dtype=torch.long), torch.randn(4, 4), features, {"logits": torch.zeros(4, 4)})
     A = method.projector.clone().double().requires_grad_()

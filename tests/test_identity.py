@@ -29,7 +29,7 @@ def test_rows_a_method_leaves_empty_are_masked_in_every_epoch():
             return super().rehearse(dark)
 
     network = MLP(stream.shape, 4)
-    Learner(network, Watched(), classes=4, memory=100, epochs=3, batch=4, pixels=stream.pixels).update(stream.tasks[0])
+    Learner(network, Watched(), classes=range(4), memory=100, epochs=3, batch=4, inputs=stream.pixels).update(stream.tasks[0])
     assert not any(none for none, _ in seen) and all(lowest >= 0 for _, lowest in seen)
 
 
@@ -42,7 +42,7 @@ def test_a_memory_that_is_whole_is_not_masked():
             return super().rehearse(memory)
 
     network = MLP(stream.shape, 4)
-    Learner(network, Watched(), classes=4, memory=8, epochs=2, batch=4, pixels=stream.pixels).update(stream.tasks[0])
+    Learner(network, Watched(), classes=range(4), memory=8, epochs=2, batch=4, inputs=stream.pixels).update(stream.tasks[0])
     assert seen == [False] * 3 + [True] * 3, "the first epoch begins with none"
 
 
@@ -68,7 +68,7 @@ def test_an_experiment_is_run_as_it_is_or_not_at_all():
 
 def test_a_label_says_the_same_to_a_learner_and_to_an_experiment():
     stream = toy()
-    make = lambda *words: Learner(MLP(stream.shape, 4), *words, classes=4, memory=8, batch=4).method
+    make = lambda *words: Learner(MLP(stream.shape, 4), *words, classes=range(4), memory=8, batch=4).method
     assert type(make("er+consolidate").weighting) is everlearn.Consolidate
     with pytest.raises(everlearn.BadInput, match="rer is er weighed by relation"):
         make("rer", "consolidate")
@@ -107,7 +107,7 @@ class Gathering(everlearn.ER):
 def test_what_a_weighting_and_a_method_of_ones_own_gather_is_found_again():
     stream = toy()
     build = lambda: Learner(
-        MLP(stream.shape, 4), Gathering(Own()), classes=4, memory=8, batch=4, epochs=2, pixels=stream.pixels
+        MLP(stream.shape, 4), Gathering(Own()), classes=range(4), memory=8, batch=4, epochs=2, inputs=stream.pixels
     )
     torch.manual_seed(0)
     learner, states = build(), []
@@ -131,7 +131,7 @@ class Late(everlearn.ER):
 
 def test_a_part_that_could_not_be_found_again_is_refused():
     stream = toy()
-    build = lambda: Learner(MLP(stream.shape, 4), Late(), classes=4, memory=8, batch=4, pixels=stream.pixels)
+    build = lambda: Learner(MLP(stream.shape, 4), Late(), classes=range(4), memory=8, batch=4, inputs=stream.pixels)
     learner = build()
     learner.update(stream.tasks[0])
     with pytest.raises(everlearn.BadInput, match="this state has teacher, which Late does not have then"):
@@ -170,7 +170,7 @@ def test_a_class_in_a_module_is_found_by_its_name():
 
 def test_a_state_of_another_weighting_is_refused_both_ways():
     stream = toy()
-    make = lambda weighting: Learner(MLP(stream.shape, 4), "er", weighting, classes=4, memory=8, batch=4)
+    make = lambda weighting: Learner(MLP(stream.shape, 4), "er", weighting, classes=range(4), memory=8, batch=4)
     for one, other in (("relation", "fixed"), ("fixed", "relation"), ("relation", "split")):
         with pytest.raises(everlearn.BadInput, match=r"this state is of (\w+), another weighting than"):
             make(other).restore(make(one).state())

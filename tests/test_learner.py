@@ -210,7 +210,7 @@ def test_a_state_from_the_middle_of_a_task_goes_on_with_that_task_alone():
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_images_may_be_floats_of_any_size(dtype):
     x, y = toy().tasks[0].train
-    learner = Learner(linear(), ER(), classes=4, pixels=Pixels(top=1), batch=4, memory=8)
+    learner = Learner(linear(), ER(), classes=range(4), inputs=Pixels(top=1), batch=4, memory=8)
     learner.update(Task(((x / 255).to(dtype), y), None, (0, 1)))
     assert learner.tasks == 1
 
@@ -223,7 +223,7 @@ def test_an_epoch_broken_off_leaves_no_state_to_go_on_from():
                 raise KeyboardInterrupt
 
     stream = toy()
-    learner = Learner(linear(), Impatient(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = Learner(linear(), Impatient(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
     before = learner.state()
     with pytest.raises(KeyboardInterrupt):
         learner.update(stream.tasks[0])
@@ -245,7 +245,7 @@ def test_a_question_that_fails_gives_the_network_back():
             return self.body(x)
 
     stream, network = toy(), Moody()
-    learner = Learner(network, ER(), classes=4, pixels=stream.pixels, batch=4, memory=8)
+    learner = Learner(network, ER(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
     network.fails = True
     with pytest.raises(RuntimeError):
         learner.predict(stream.tasks[0].test[0])
@@ -257,7 +257,7 @@ def test_a_small_network_is_taught_on_one_thread_and_the_owners_threads_are_put_
     torch.set_num_threads(2)
     try:
         with torch.no_grad():  # whatever the owner is about
-            learner_of("er", stream).update(stream.tasks[0], lambda record: seen.append(torch.get_num_threads()))
+            learner_of("er", stream).update(stream.tasks[0], report=lambda record: seen.append(torch.get_num_threads()))
         assert set(seen) == {1} and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
@@ -290,7 +290,7 @@ def test_the_state_before_the_first_task_can_be_taken_back(name):
 
 def test_weights_are_settings_and_not_in_the_state():
     stream = toy()
-    one, other = (Learner(linear(), everlearn.ER(Fixed(w)), classes=4, pixels=stream.pixels) for w in ((1, 1), (1, 5)))
+    one, other = (Learner(linear(), everlearn.ER(Fixed(w)), classes=range(4), inputs=stream.pixels) for w in ((1, 1), (1, 5)))
     other.restore(one.state())
     assert other.method.weighting.row.tolist() == [1, 5]
 
@@ -314,7 +314,7 @@ def test_what_a_weighting_of_ones_own_gathers_is_in_the_state():
             return (terms.losses / (1 + self.mean)).sum(dim=1).mean()
 
     stream = toy()
-    make = lambda: Learner(linear(), everlearn.ER(Slow()), classes=4, pixels=stream.pixels, memory=8, batch=4)
+    make = lambda: Learner(linear(), everlearn.ER(Slow()), classes=range(4), inputs=stream.pixels, memory=8, batch=4)
     whole, again = make(), make()
     whole.update(stream.tasks[0])
     again.restore(whole.state())
@@ -347,7 +347,7 @@ def test_icarl_keeps_the_samples_of_a_class_that_comes_back():
 
 # Images and labels ---------------------------------------------------------------------------------------------------
 def test_dark_images_are_images_too():
-    task, learner = bright(), Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels())
+    task, learner = bright(), Learner(linear(), everlearn.ER(), classes=range(4), inputs=Pixels())
     task.train[0][0] = 0
     learner.update(task)
     assert len(learner.predict(torch.zeros(2, 1, 8, 8))) == 2
@@ -361,16 +361,16 @@ def test_dark_images_are_images_too():
         (lambda x, y: ((x.index_fill(0, torch.tensor(3), torch.nan), y), (0, 1)), "not a finite number"),
         (lambda x, y: ((x.long(), y), (0, 1)), "they must be uint8, or floats"),
         (lambda x, y: ((x > 9, y), (0, 1)), "they must be uint8, or floats"),
-        (lambda x, y: (x, (0, 1)), "a pair (images, labels), not a Tensor"),
-        (lambda x, y: ((x, y, y), (0, 1)), "a pair (images, labels), not a tuple"),
+        (lambda x, y: (x, (0, 1)), "a pair (samples, labels), not a Tensor"),
+        (lambda x, y: ((x, y, y), (0, 1)), "a pair (samples, labels), not a tuple"),
         (lambda x, y: ((x, y), (0.0, 1.0)), "a list of whole numbers"),
         (lambda x, y: ((x, y), ("a", 1)), "a list of whole numbers"),
-        (lambda x, y: ((x, y[:1]), (0, 1)), "there must be one an image"),
+        (lambda x, y: ((x, y[:1]), (0, 1)), "there must be one for each"),
         (lambda x, y: ((x, y + 2), (0, 1)), "not among the task's classes"),
     ],
 )
 def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, words):
-    learner = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels())
+    learner = Learner(linear(), everlearn.ER(), classes=range(4), inputs=Pixels())
     before = learner.net.theta.clone()
     train, classes = change(*bright().train)
     with refused(words):
@@ -381,17 +381,17 @@ def test_what_is_wrong_with_a_task_is_said_before_anything_is_learned(change, wo
 def test_bytes_that_would_stay_as_large_as_they_are_are_refused():
     x, y = bright().train
     with refused("images go up to"):
-        Learner(linear(), ER(), classes=4, pixels=Pixels(top=1)).update(Task((x.byte(), y), None, (0, 1)))
+        Learner(linear(), ER(), classes=range(4), inputs=Pixels(top=1)).update(Task((x.byte(), y), None, (0, 1)))
 
 
 def test_evaluate_looks_at_the_test_half_too():
-    learner, task = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels()), bright()
+    learner, task = Learner(linear(), everlearn.ER(), classes=range(4), inputs=Pixels()), bright()
     x, y = task.test
     for test, words in (
-        ((x, y[:1]), "there must be one an image"),
+        ((x, y[:1]), "there must be one for each"),
         ((x, y + 2), "not among the task's classes"),
         ((x[:0], y[:0]), "at least one"),
-        (None, "a pair (images, labels)"),
+        (None, "a pair (samples, labels)"),
     ):
         with refused(words):
             learner.evaluate([replace(task, test=test)])
@@ -409,7 +409,7 @@ def test_pixels_that_make_no_image_are_refused(wrong):
 
 
 def test_as_many_channels_as_the_pixels_say():
-    learner = Learner(linear(), everlearn.ER(), classes=4, pixels=Pixels((0.5,), (0.5,) * 3))
+    learner = Learner(linear(), everlearn.ER(), classes=range(4), inputs=Pixels((0.5,), (0.5,) * 3))
     with refused("[N, 3, height, width]"):
         learner.update(bright())
 
@@ -426,7 +426,7 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
     stream = toy()
     method = type("Mine", (everlearn.ER,), {"rehearse": rehearse})()
     with refused("Mine: learn and rehearse must each give a list of Term(loss, batch)"):
-        Learner(linear(), method, classes=4, pixels=stream.pixels).update(stream.tasks[0])
+        Learner(linear(), method, classes=range(4), inputs=stream.pixels).update(stream.tasks[0])
 
 
 # How it is made ------------------------------------------------------------------------------------------------------
@@ -438,7 +438,7 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(lr="0.1"), "lr '0.1' must be a number"),
         (dict(seed=1.5), "seed 1.5 must be a whole number"),
         (dict(classes=0), "classes 0 must be a number greater than 0"),
-        (dict(classes="4"), "classes '4' must be a whole number"),
+        (dict(classes="4"), "classes '4': give how many there will be"),
         (dict(device="gpu"), "unknown device 'gpu'"),
         (dict(device="meta"), "unknown device 'meta'"),
         (dict(lr=float("inf")), "lr inf must be a number below 1e38"),
@@ -450,13 +450,13 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(learning_rate=0.1), "unknown setting of a Learner 'learning_rate'"),
         (dict(method="err"), "unknown method 'err'; did you mean"),
         (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
-        (dict(pixels=255), "pixels must be an everlearn.Pixels"),
+        (dict(inputs=255), "inputs must be an everlearn.Pixels"),
         (dict(method=everlearn.ER(Relation)), "the weighting must be an object"),
         (dict(method=everlearn.ER((1, 2))), "the weighting must be an object"),
     ],
 )
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):
-    settings = dict(method=everlearn.ER(), network=linear(), classes=4) | wrong
+    settings = dict(method=everlearn.ER(), network=linear(), classes=range(4)) | wrong
     with refused(words):
         Learner(settings.pop("network"), settings.pop("method"), **settings)
 
@@ -472,7 +472,7 @@ def test_a_learner_that_cannot_be_made_says_why(wrong, words):
 )
 def test_a_name_is_the_object_and_a_training_its_fields(named, made):
     stream, ends = toy(), []
-    settings = dict(classes=4, pixels=stream.pixels, memory=8)
+    settings = dict(classes=range(4), inputs=stream.pixels, memory=8)
     for given, more in ((named, dict(training=Training(2, 4, lr=0.05))), ((made(),), dict(epochs=2, batch=4, lr=0.05))):
         torch.manual_seed(0)
         learner = Learner(CNN(stream.shape, 4), *given, **settings, **more)
@@ -483,13 +483,13 @@ def test_a_name_is_the_object_and_a_training_its_fields(named, made):
 
 
 def test_a_weighting_that_is_given_takes_the_place_of_the_methods_own():
-    learner = Learner(linear(), ER(), Consolidate(), classes=4)
+    learner = Learner(linear(), ER(), Consolidate(), classes=range(4))
     assert isinstance(learner.method.weighting, Consolidate)
-    assert isinstance(Learner(linear(), "er", "fixed", classes=4).method.weighting, Fixed)
+    assert isinstance(Learner(linear(), "er", "fixed", classes=range(4)).method.weighting, Fixed)
 
 
 def test_without_weights_a_method_has_its_own_and_a_learned_weighting_its_preset():
-    rows = lambda *given: Learner(linear(), *given, classes=4).method.weighting
+    rows = lambda *given: Learner(linear(), *given, classes=range(4)).method.weighting
     assert rows("er").row.tolist() == [1, 1] and rows("er", "relation").preset.tolist() == [1, 0.5]
     for weights in (rows("der++").row, rows("der++", "relation").preset):
         assert weights.tolist() == pytest.approx([1, 0.2, 0.5])
@@ -501,7 +501,7 @@ def test_a_method_as_an_object_weighs_as_its_name_does_in_a_run():
     by_name, by_object = everlearn.run("der++", **settings), everlearn.run(DERpp(), **settings)
     assert by_name["experiment"] == by_object["experiment"] and by_name["class_il"] == by_object["class_il"]
     assert by_name["experiment"]["weighting"]["options"]["weights"] == [1, 0.2, 0.5]
-    learner = Learner(linear(), DERpp(), classes=4)
+    learner = Learner(linear(), DERpp(), classes=range(4))
     assert learner.method.weighting.row.tolist() == pytest.approx([1, 0.2, 0.5])
 
 
@@ -515,12 +515,12 @@ def test_a_relation_that_cannot_be_is_refused_when_it_is_made(wrong):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one here")
 def test_a_gpu_that_is_not_there_is_said_not_to_be():
     with refused("torch sees no GPU"):
-        Learner(linear(), everlearn.ER(), classes=4, device="cuda")
+        Learner(linear(), everlearn.ER(), classes=range(4), device="cuda")
 
 
 def test_a_method_that_was_refused_can_be_put_right_and_used():
     method = everlearn.ER(Fixed((1,)))
     with refused("ER has 2 loss terms"):
-        Learner(linear(), method, classes=4)
+        Learner(linear(), method, classes=range(4))
     method.weighting.weights = (1, 1)
-    Learner(linear(), method, classes=4)
+    Learner(linear(), method, classes=range(4))

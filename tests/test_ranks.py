@@ -75,8 +75,8 @@ def learned(name: str, network: str, more: dict) -> dict[str, torch.Tensor]:
     learner = Learner(
         NETWORKS[network](stream.shape, stream.classes),
         built(name, **{key: options[key] for key in options if key in settable(name)}),
-        classes=stream.classes,
-        pixels=stream.pixels,
+        classes=range(stream.classes),
+        inputs=stream.pixels,
         memory=10,
         epochs=2,
         batch=4,
@@ -104,7 +104,7 @@ def flat(record):
 def refusals() -> list[str]:
     """What several ranks cannot do, in the words a user gets."""
     stream = toy()
-    make = lambda method, network, **more: Learner(network, method, classes=4, pixels=stream.pixels, **more)
+    make = lambda method, network, **more: Learner(network, method, classes=range(4), inputs=stream.pixels, **more)
     mlp = lambda: MLP(stream.shape, 4)
     asked = [
         lambda: make(everlearn.ER(), mlp(), batch=5),

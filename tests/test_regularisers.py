@@ -14,7 +14,7 @@ from everlearn.networks import CNN
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05) | settings
-    return Learner(network, method, classes=stream.classes, pixels=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings)
 
 
 class TwoParameters(nn.Module):
@@ -49,7 +49,7 @@ def test_the_fisher_of_a_batchnorm_network_takes_one_sample_at_a_time():
     network = learner.net.unbind().eval()
     total = 0
     for image, label in zip(*stream.tasks[0].train):
-        z = network(learner.pixels(image[None]))
+        z = network(learner.inputs(image[None]))
         g = torch.autograd.grad(nn.functional.cross_entropy(z, label[None]), list(network.parameters()))
         total = total + torch.cat([part.flatten() for part in g]).square() / 20
     network.train()
@@ -116,7 +116,7 @@ def test_lwf_distils_the_old_heads_of_the_network_before_the_task():
     method = LwF(temperature=2.0)
     learner = learner_of(method, CNN(stream.shape, 4), stream)
     method.begin_task(learner, stream.tasks[0])
-    x = learner.pixels(stream.tasks[1].train[0][:5])
+    x = learner.inputs(stream.tasks[1].train[0][:5])
     z = torch.randn(5, 4, dtype=torch.float64)
     batch = Batch(x, stream.tasks[1].train[1][:5], z=z)
     assert method.learn(batch)[1].loss.tolist() == [0.0] * 5, "there is nothing old yet"

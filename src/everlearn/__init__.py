@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from everlearn.core.plan import Draw
     from everlearn.core.snapshot import Average, Snapshot
     from everlearn.core.terms import Batch, Term, Terms, cross_entropy, distance
-    from everlearn.data import Pixels, Stream, Task, load
+    from everlearn.data import Inputs, Pixels, Stream, Task, load
     from everlearn.errors import BadInput, EverlearnError
     from everlearn.experiments.experiment import Experiment
     from everlearn.experiments.run import run
@@ -23,7 +23,7 @@ _HOMES = {
     "core.plan": ("Draw",),
     "core.snapshot": ("Average", "Snapshot"),
     "core.terms": ("Batch", "Term", "Terms", "cross_entropy", "distance"),
-    "data": ("Pixels", "Stream", "Task", "load"),
+    "data": ("Inputs", "Pixels", "Stream", "Task", "load"),
     "errors": ("BadInput", "EverlearnError"),
     "experiments.experiment": ("Experiment",),
     "experiments.run": ("run",),
@@ -69,6 +69,7 @@ __all__ = [
     "FineTune",
     "Fixed",
     "ICaRL",
+    "Inputs",
     "Joint",
     "Learner",
     "LwF",

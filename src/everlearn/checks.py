@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
-from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from everlearn.core import ranks
-from everlearn.core.plan import Draw
-from everlearn.core.state import part
+from everlearn.core.ledger import RULES
+from everlearn.core.plan import Draw, reservoir
+from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
 from everlearn.errors import BadInput, number, unknown
 from everlearn.methods.base import Method
@@ -23,8 +24,6 @@ from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
 SETTINGS = {
-    "memory": dict(whole=True, positive=True),
-    "classes": dict(whole=True, positive=True),
     "seed": dict(whole=True),
 }
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
@@ -43,7 +42,7 @@ def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
     for name in settings:
         if name not in (known := [field.name for field in fields(Training)]):
             raise unknown(
-                "setting of a Learner", name, [*known, "classes", "memory", "training", "pixels", "seed", "device"]
+                "setting of a Learner", name, [*known, "classes", "memory", "training", "inputs", "seed", "device"]
             )
     if given is not None and settings:
         raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
@@ -86,13 +85,28 @@ def device(name: str | torch.device) -> torch.device:
     return found
 
 
-def parts(given: Method, network: nn.Module, pixels: Pixels | None) -> None:
+def memory(method: Method, given: int | str) -> tuple[int, str]:
+    """A memory's rows, 0 where the method keeps none, and how they are shared out."""
+    rule, _, rows = given.partition(":") if isinstance(given, str) else ("reservoir", "", given)
+    if isinstance(given, str) and rule.isdecimal() and not rows:
+        rule, rows = "reservoir", rule
+    if rule not in RULES or (isinstance(rows, str) and rows and not rows.isdecimal()):
+        raise BadInput(f"memory '{given}' is neither a number of rows nor 'balanced', 'balanced:500' or the like")
+    if not method.remembers:
+        return 0, "reservoir"
+    number("memory", count := int(rows or 200) if isinstance(rows, str) else rows, whole=True, positive=True)
+    if rule == "balanced" and method.slot_rule is not reservoir:
+        raise BadInput(f"{type(method).__name__} fills its memory in its own way; leave 'balanced' away")
+    return int(count), rule
+
+
+def parts(given: Method, network: nn.Module, inputs: Any) -> None:
     """What a learner is made of."""
     method(given)
     if not isinstance(network, nn.Module):
         raise BadInput(f"the network must be an nn.Module object, not {network!r}")
-    if not isinstance(pixels, (Pixels, NoneType)):
-        raise BadInput(f"pixels must be an everlearn.Pixels(…), not {pixels!r}")
+    if inputs is not None and not callable(inputs):
+        raise BadInput(f"inputs must be an everlearn.Pixels(…), an everlearn.Inputs(…) or a function, not {inputs!r}")
 
 
 def method(method: Method) -> None:
@@ -114,44 +128,43 @@ def method(method: Method) -> None:
         raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
 
 
-def images(learner, x: Tensor) -> None:
+def samples(learner, x: Tensor) -> None:
+    """Samples as they are stored, and what the learner's inputs make of such."""
     if not isinstance(x, Tensor):
-        raise BadInput("images must be a tensor; torch.from_numpy makes one of an array")
-    if x.ndim != 4 or learner.pixels.channels not in (1, x.shape[1]):
-        channels = "channels" if learner.pixels.channels == 1 else learner.pixels.channels
+        raise BadInput("samples must be a tensor; torch.from_numpy makes one of an array")
+    if x.ndim < 1 or not len(x):
+        raise BadInput("there is no sample among the data")
+    held = None if learner.memory is None else learner.memory.x
+    if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
+        kind = lambda of: f"{of.dtype} samples of shape {tuple(of.shape[1:])}"
+        raise BadInput(f"{kind(x)} after {kind(held)}; a learner takes one kind")
+    if x.is_floating_point() and not all(map(torch.isfinite, x.aminmax())):
+        raise BadInput("samples have a value that is not a finite number")
+    if not isinstance(learner.inputs, Pixels):
+        return
+    if x.ndim != 4 or learner.inputs.channels not in (1, x.shape[1]):
+        channels = "channels" if learner.inputs.channels == 1 else learner.inputs.channels
         raise BadInput(f"images of shape {list(x.shape)}; they must be [N, {channels}, height, width]")
     if x.dtype != torch.uint8 and not x.is_floating_point():
         raise BadInput(f"images are {x.dtype}; they must be uint8, or floats")
-    if x.is_floating_point() and not learner.given_pixels:
-        raise _divided(learner)
-    if x.is_floating_point() and len(x) and not all(map(torch.isfinite, x.aminmax())):
-        raise BadInput("images have a value that is not a finite number")
-    held = None if learner.memory is None else learner.memory.x
-    if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
-        kind = lambda of: f"{of.dtype} images of shape {tuple(of.shape[1:])}"
-        raise BadInput(f"{kind(x)} after {kind(held)}; a learner takes one kind")
 
 
-def samples(learner, half: str, task: Task) -> None:
-    """A task's images and labels, to learn from or to be tested on."""
+def half(half: str, task: Task) -> None:
+    """A task's samples and labels, to learn from or to be tested on."""
     classes, pair = task.classes, getattr(task, half)
     if not isinstance(classes, Sequence) or not all(isinstance(c, Integral) for c in classes):
         raise BadInput(f"a task's classes are a list of whole numbers, such as (0, 1), not {classes!r}")
-    if strange := set(classes) - set(range(learner.classes)):
-        raise BadInput(
-            f"the task has classes {sorted(strange)}; "
-            f"the network has {learner.classes} classes, so they must be 0 to {learner.classes - 1}"
-        )
     if not isinstance(pair, Sequence) or len(pair) != 2:
-        raise BadInput(f"a task's {half} is a pair (images, labels), not a {type(pair).__name__}")
+        raise BadInput(f"a task's {half} is a pair (samples, labels), not a {type(pair).__name__}")
     x, y = pair
+    if not isinstance(x, Tensor):
+        raise BadInput("samples must be a tensor; torch.from_numpy makes one of an array")
     if not isinstance(y, Tensor):
         raise BadInput("labels must be a tensor; torch.from_numpy makes one of an array")
-    images(learner, x)
     if y.shape != x.shape[:1] or not len(x):
         raise BadInput(
-            f"labels of shape {list(y.shape)} for images of shape {list(x.shape)}; "
-            "there must be one an image, and at least one"
+            f"labels of shape {list(y.shape)} for samples of shape {list(x.shape)}; "
+            "there must be one for each, and at least one"
         )
     if y.dtype != torch.long and half == "train":
         raise BadInput(f"labels are {y.dtype}; they must be torch.long (labels.long())")
@@ -159,32 +172,40 @@ def samples(learner, half: str, task: Task) -> None:
         raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(classes)}")
 
 
-def task(learner, task: Task) -> None:
+def ready(learner, task: Task) -> None:
     """A task to be learned now, and the network as its owner left it."""
-    if not isinstance(task, Task):
-        raise BadInput(
-            "update takes a everlearn.Task(train=(images, labels), test=(images, labels), classes=…), "
-            f"not a {type(task).__name__}"
-        )
     if learner.method.merges and learner.tasks:
         raise BadInput(
             f"{type(learner.method).__name__} learns all tasks at once; give it one, such as stream.merged()"
         )
-    samples(learner, "train", task)
     x, _ = task.train
-    low, high = float(x.min()), float(x.max())
-    if x.is_floating_point() and learner.pixels.top > 1 and (low < 0 or high <= 1):
-        raise _divided(learner)
-    if x.dtype == torch.uint8 and high > learner.pixels.top:
-        raise BadInput(f"images go up to {high:g}, and pixels.top says {learner.pixels.top:g}; it is 255 by default")
+    if isinstance(learner.inputs, Pixels):
+        low, high = float(x.min()), float(x.max())
+        if x.is_floating_point() and learner.inputs.top > 1 and (low < 0 or high <= 1):
+            raise BadInput(
+                f"images are floats, and would be divided by {learner.inputs.top}; "
+                "give inputs=Pixels(top=1), or images as uint8"
+            )
+        if x.dtype == torch.uint8 and high > learner.inputs.top:
+            top = learner.inputs.top
+            raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     if learner.net.refrozen:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
     learner.logits(x[:1])  # a network that answers otherwise is refused now
     if learner.batch == ranks.world_size():
         try:
-            copy.deepcopy(learner.net.module).train()(learner.pixels(x[:1].to(learner.device)))
+            copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def answer(learner, answer: Tensor, samples: int) -> None:
+    """What the network says of samples."""
+    if answer.shape != (samples, learner.classes):
+        raise BadInput(
+            f"the network answers a sample with a tensor of shape {tuple(answer.shape[1:])}; "
+            f"it should be {learner.classes} logits, one per class"
+        )
 
 
 def stream(learner, tasks: Iterable[Task]) -> list[Task]:
@@ -192,28 +213,34 @@ def stream(learner, tasks: Iterable[Task]) -> list[Task]:
     if isinstance(tasks, Task) or not (tasks := list(tasks)):
         raise BadInput("evaluate takes a stream, or a list with at least one task")
     for each in tasks:
-        samples(learner, "test", each)
+        half("test", each)
     return tasks
 
 
-def state(learner, state: Mapping[str, Tensor]) -> None:
-    """A state that is not of a learner like this one."""
+def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:
+    """A state that is not of a learner like this one; what it says of classes and inputs, if it is not too old for that."""
     if not isinstance(state, Mapping) or not state.keys() >= LEARNERS:
         raise BadInput("this is not a learner's state; learner.state() gives one")
-    shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
-    memory, weighting = part(state, "memory"), shapes(part(state, "weighting"))
-    if shapes(part(state, "network")) != shapes(learner.net.state()):
-        raise BadInput("this state is of another network")
+    memory = part(state, "memory")
     if memory and len(memory["y"]) != learner.capacity + 1:
         raise BadInput(f"this state has a memory of {len(memory['y']) - 1}, and the learner one of {learner.capacity}")
     if (done := int(state["learner.progress"][1])) > learner.epochs:
-        raise BadInput(f"this state is {done} epochs into a task, and the learner has {learner.epochs} a task")
+        raise BadInput(f"this state is {done} epochs into a task, and the learner has {learner.epochs} per task")
     for kind, one in (("method", learner.method), ("weighting", learner.method.weighting)):
-        own, its = type(one).__name__, bytes(state[f"learner.{kind}"].tolist()).decode()
+        own, its = type(one).__name__, from_bytes(state[f"learner.{kind}"])
         if its != own:
             raise BadInput(f"this state is of {its}, another {kind} than {own}")
+    return json.loads(from_bytes(state["learner.known"])) if "learner.known" in state else None
+
+
+def shapes(learner, state: Mapping[str, Tensor]) -> None:
+    """A state of another network or weighting, now that the head has the state's classes."""
+    shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
+    if shapes(part(state, "network")) != shapes(learner.net.state()):
+        raise BadInput("this state is of another network")
+    weighting = shapes(part(state, "weighting"))
     if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
-        raise BadInput(f"this state is of a {own} with other sizes")
+        raise BadInput(f"this state is of a {type(learner.method.weighting).__name__} with other sizes")
 
 
 def claimed(method: Method, state: Mapping[str, Tensor]) -> None:
@@ -221,10 +248,3 @@ def claimed(method: Method, state: Mapping[str, Tensor]) -> None:
     if left := sorted(state.keys() - method.state().keys()):
         name, own = left[0].partition(".")[0], type(method).__name__
         raise BadInput(f"this state has {name}, which {own} does not have then; a part that lasts is made in __init__")
-
-
-def _divided(learner) -> BadInput:
-    return BadInput(
-        f"images are floats, and would be divided by {learner.pixels.top}; "
-        "give pixels=Pixels(top=1), or images as uint8"
-    )

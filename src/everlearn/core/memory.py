@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core import ranks
+from everlearn.core.ledger import Ledger
 from everlearn.core.state import Stateful, joined, part
 from everlearn.core.terms import EMPTY, Batch
 
@@ -21,7 +22,12 @@ class Memory(Stateful):
     """M un-augmented inputs, their labels and, by name, what else a method keeps beside each: its logits, say."""
 
     def __init__(
-        self, capacity: int, like: Tensor, fields: Mapping[str, Sequence[int]] = {}, dtype: torch.dtype = torch.float32
+        self,
+        capacity: int,
+        like: Tensor,
+        fields: Mapping[str, Sequence[int]] = {},
+        dtype: torch.dtype = torch.float32,
+        rule: str = "reservoir",
     ):
         rows = capacity + 1  # the last one is the spare
         self.capacity = capacity
@@ -29,10 +35,11 @@ class Memory(Stateful):
         self.y: Tensor = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
         empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
         self.stored: dict[str, Tensor] = {name: empty(shape) for name, shape in fields.items()}
-        self.presented, self.whole = 0, False  # samples offered so far; is every row that may be drawn surely written?
+        self.ledger: Ledger = Ledger(capacity, rule)
+        self.whole = False  # is every row that may be drawn surely written?
 
     def __len__(self) -> int:
-        return min(self.presented, self.capacity)
+        return self.ledger.held
 
     def held(self) -> tuple[Tensor, Tensor]:
         """All samples it holds, in the order of its rows."""
@@ -40,7 +47,7 @@ class Memory(Stateful):
 
     def fill(self, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """These samples instead of what it held."""
-        self.presented = len(x)
+        self.ledger.presented = self.ledger.held = len(x)
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
         for name, own in self.stored.items():
             own[: len(x)] = stored[name]
@@ -61,8 +68,25 @@ class Memory(Stateful):
         for name, own in self.stored.items():
             own[rows] = ranks.all_gather(stored[name].detach()).to(own.dtype)
 
+    def keep(self, rows: Tensor) -> None:
+        """Keep these of the rows it holds, in this order, and forget the others."""
+        count, held = len(rows), len(self)
+        for tensor in (self.x, self.y, *self.stored.values()):
+            tensor[:count] = tensor[rows]
+            tensor[count:held] = 0
+        self.y[count:held] = EMPTY
+
+    def reshape(self, fields: Mapping[str, Sequence[int]]) -> None:
+        """Other shapes of what is kept beside the samples: new places hold 0."""
+        for name, shape in fields.items():
+            if tuple(shape) != tuple((own := self.stored[name]).shape[1:]):
+                wide = own.new_zeros(len(own), *shape)
+                both = tuple(slice(min(a, b)) for a, b in zip(own.shape, wide.shape))
+                wide[both] = own[both]
+                self.stored[name] = wide
+
     def state(self) -> dict[str, Tensor]:
-        return super().state() | joined({"stored": self.stored})
+        return super().state() | {"ledger": self.ledger.state()} | joined({"stored": self.stored})
 
     def restore(self, state: dict[str, Tensor]) -> None:
         self.x, self.y, self.stored = state["x"], state["y"], part(state, "stored")

@@ -80,11 +80,13 @@ def plan_epoch(
     pad: int = 0,
     flip: bool = False,
     labels: tuple[np.ndarray, np.ndarray] | None = None,
+    place: Callable[[np.random.Generator, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
     device: str | torch.device = "cpu",
 ) -> Plan:
     """The epoch's plan. Each kind of choice has its own random stream: methods with the same seed see the same order.
 
     `labels`, of the memory's rows as the epoch begins and of the training set, are needed for a balanced pool alone.
+    `place`, of a ledger, finds the slots of the epoch's order instead of the slot rule.
     """
     streams = [np.random.default_rng([seed, task, epoch, kind]) for kind in range(4)]
     steps = math.ceil(samples / batch)
@@ -94,7 +96,7 @@ def plan_epoch(
     # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
     order = np.resize(streams[0].permutation(samples), (steps, batch))
     # Samples offered to the memory before each step; without a slot rule it stays as it is.
-    before = presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int))
+    before = np.minimum(presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int)), capacity)
     crops = None
     if pad or flip:
         shape = (steps, sum(sized(draws, views, batch)))
@@ -107,8 +109,10 @@ def plan_epoch(
             axis=-1,
         )
     slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
+    if place is not None:
+        slots, before = place(streams[3], order)
     held = labels and holding(labels[0], labels[1][order], slots)
-    drawn = draw(streams[2], np.minimum(before, capacity), draws, batch, held) if draws else None
+    drawn = draw(streams[2], before, draws, batch, held) if draws else None
     return [Row._make(row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]
 
 

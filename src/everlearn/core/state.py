@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 
@@ -45,3 +46,12 @@ def part(state: Mapping[str, Tensor], of: str) -> dict[str, Tensor]:
 
 def joined(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
     return {f"{of}.{name}": tensor for of, tensors in parts.items() for name, tensor in tensors.items()}
+
+
+def as_bytes(text: str) -> Tensor:
+    """Words in a state."""
+    return torch.tensor([*text.encode()], dtype=torch.uint8)
+
+
+def from_bytes(tensor: Tensor) -> str:
+    return bytes(tensor.tolist()).decode()

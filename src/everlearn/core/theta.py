@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from everlearn.core import ranks
+from everlearn.core.layout import Layout, Replaced, write_back
 from everlearn.core.norm import Norm
 from everlearn.errors import BadInput
 
@@ -39,73 +40,6 @@ def check_norms(modules: Sequence[nn.Module]) -> None:
             )
 
 
-Replaced = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its slot
-
-
-class Layout:
-    """The slots of a module, a dictionary and a key each, that hold some tensors, and their layout in one vector."""
-
-    def __init__(
-        self,
-        slots: list[tuple[dict[str, Any], str]],
-        device: torch.device,
-        dtype: torch.dtype,
-        channels_last: bool = False,
-    ):
-        tensors: dict[int, Tensor] = {}  # tied tensors are stored once
-        for home, name in slots:
-            tensors.setdefault(id(home[name]), home[name])
-        index = {key: position for position, key in enumerate(tensors)}
-        self.homes = [(home, name, index[id(home[name])]) for home, name in slots]
-        # Convolution weights are channels last on a GPU, as its kernels want them: [O, I, H, W] stored as [O, H, W, I].
-        stored = [
-            tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
-            for tensor in tensors.values()
-        ]
-        self.shapes = [tensor.shape for tensor in stored]
-        self.orders = [(0, 3, 1, 2) if channels_last and tensor.ndim == 4 else None for tensor in stored]
-        self.sizes = [tensor.numel() for tensor in stored]
-        self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
-
-    def unflatten(self, *vectors: Tensor) -> list[Tensor]:
-        """Views of one vector, or of several that make it up."""
-        sizes = iter(self.sizes)
-        cut = (
-            vectors[0].split(self.sizes)
-            if len(vectors) == 1
-            else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
-        )
-        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
-        return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
-
-    def bind(self, tensors: Sequence[Tensor]) -> None:
-        for home, name, position in self.homes:
-            home[name] = tensors[position]
-
-    def replaced(self, tensors: list[Tensor]) -> list[Replaced]:
-        """Which of these tensors' slots hold something else."""
-        slots = ((name, tensors[position], home[name]) for home, name, position in self.homes)
-        return [(name, own, there) for name, own, there in slots if there is not own]
-
-
-@torch.no_grad()
-def write_back(replaced: list[Replaced]) -> None:
-    """Copy into tensors what was put in their slots."""
-    for name, own, there in replaced:
-        if there is None or there.shape != own.shape:
-            became = "None" if there is None else f"of shape {list(there.shape)}"
-            raise BadInput(f"the network's {name} was of shape {list(own.shape)} and is {became} now; it must keep it")
-        if there.data_ptr() != own.data_ptr():
-            own.copy_(there.detach())
-
-
-def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
-    """The next sizes, as many as fill the length."""
-    while length:
-        length -= (size := next(sizes))
-        yield size
-
-
 @contextlib.contextmanager
 def reading(module: nn.Module) -> Iterator[list[Tensor]]:
     """Inside, the features of each pass are gathered: the input of the network's `head` or of its last linear layer."""
@@ -122,6 +56,16 @@ def reading(module: nn.Module) -> Iterator[list[Tensor]]:
         raise BadInput("the network uses no linear layer and names no head, whose input would be its features")
 
 
+def widen(layer: nn.Module, outputs: int) -> None:
+    """Another number of outputs for a linear layer: the first keep their weights, further ones have weights of 0."""
+    for name, own in list(layer._parameters.items()):
+        if own is not None:
+            rows, wide = min(len(own), outputs), own.detach().new_zeros(outputs, *own.shape[1:])
+            wide[:rows] = own.detach()[:rows]
+            setattr(layer, name, nn.Parameter(wide, requires_grad=own.requires_grad))
+    layer.out_features = outputs  # pyright: ignore[reportArgumentType]  # a linear layer's
+
+
 class MainNet:
     """f(x; θ). `at(θ)` binds the module to a θ; the module speaks for the θ it was bound to last."""
 
@@ -136,7 +80,7 @@ class MainNet:
     ):
         device = torch.device(device)
         fuse = device.type == "cuda" or ranks.distributed() if fuse is None else fuse
-        low = precision == "bfloat16"
+        self._low = low = precision == "bfloat16"
         self.autocast: contextlib.AbstractContextManager[Any] = (
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
         )
@@ -159,23 +103,7 @@ class MainNet:
         self.forward: Callable[..., Sequence[Tensor]] = way
         for norm in self._norms:
             norm.fuse = fuse and device.type == "cuda" and not ranks.distributed()
-        trainable: list[tuple[dict[str, Any], str]] = [
-            (m._parameters, name)
-            for m in modules
-            for name, p in m._parameters.items()
-            if p is not None and p.requires_grad
-        ]
-        if not trainable:
-            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
-        if low:  # matrices first: they are rounded together
-            trainable.sort(key=lambda slot: slot[0][slot[1]].ndim < 2)
-        self._frozen = [p for p in module.parameters() if not p.requires_grad]
-        self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
-        self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
-        whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
-        self.matrices: list[int] | None = [whole, len(self._parameters.vector) - whole] if low else None
-        self.theta: Tensor = self._parameters.vector.requires_grad_()  # [P], moved in place
-        self._tie()
+        self._lay_out(device, dtype)
         # Buffers (BatchNorm's running statistics) in one vector per dtype, so that a virtual pass can be given a copy.
         buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
         kinds: dict[tuple, list] = {}  # the Norm layers' own come together: they move at once
@@ -192,6 +120,39 @@ class MainNet:
         self.read: Any = ()  # if it reads, a list: the features of each batch of the last call
         self._bind_buffers(live=True)
         self.unbind()
+
+    def _lay_out(self, device: torch.device, dtype: torch.dtype) -> None:
+        """θ, of what can be trained in the module as it is now."""
+        trainable: list[tuple[dict[str, Any], str]] = [
+            (m._parameters, name)
+            for m in self.module.modules()
+            for name, p in m._parameters.items()
+            if p is not None and p.requires_grad
+        ]
+        if not trainable:
+            raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        if self._low:  # matrices first: they are rounded together
+            trainable.sort(key=lambda slot: slot[0][slot[1]].ndim < 2)
+        self._frozen = [p for p in self.module.parameters() if not p.requires_grad]
+        self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
+        self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
+        whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
+        self.matrices: list[int] | None = [whole, len(self._parameters.vector) - whole] if self._low else None
+        self.theta: Tensor = self._parameters.vector.requires_grad_()  # [P], moved in place
+        self._tie()
+
+    @torch.no_grad()
+    def resize(self, head: str, outputs: int) -> Callable[[Tensor], Tensor]:
+        """Give its head so many outputs. Those it had stay as they are, new ones begin with weights of 0.
+
+        Other vectors like the old θ follow by the function it gives, new entries 0."""
+        self.sync()
+        self.unbind()
+        before = self._parameters
+        widen(self.module.get_submodule(head), outputs)
+        self._lay_out(self.theta.device, self.theta.dtype)
+        self._bind(self._owned)
+        return lambda vector: self._parameters.overlaid(before.unflatten(vector))
 
     def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
         """The network bound to θ, to be called with batches. A virtual pass does not change the running statistics."""

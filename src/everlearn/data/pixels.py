@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -52,6 +52,18 @@ class Pixels:
         if view is not None:
             x = self.crop(x, view)
         return torch.addcmul(self.shift, x.to(self.dtype), self.scale)
+
+    training = __call__  # crops and flips are the plan's: it draws them for training alone
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        fields = {"mean": list(self.mean), "std": list(self.std), "pad": self.pad, "flip": self.flip, "top": self.top}
+        return {"kind": "pixels", **fields}
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> Pixels:
+        fields = {name: document[name] for name in ("pad", "flip", "top")}
+        return cls(tuple(document["mean"]), tuple(document["std"]), **fields)
 
     def crop(self, x: Tensor, view: Tensor) -> Tensor:
         """The window at (down, right) of the zero-padded image, mirrored where flip is 1."""

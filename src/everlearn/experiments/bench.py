@@ -111,10 +111,10 @@ def learner_of(method: str, device: str, way: Way, seed: int = 0, memory: int = 
     return Learner(
         build(shapes.network, (3, 32, 32) if shapes.network == "resnet18" else (1, 8, 8), 10, seed),
         Experiment.of(method, shapes.stream, **schedule, **more).build(),
-        classes=10,
+        classes=range(10),
         memory=memory,
         training=Training(epochs=4, batch=shapes.batch, precision=way.precision),
-        pixels=STREAMS[shapes.stream].pixels,
+        inputs=STREAMS[shapes.stream].pixels,
         capture=way.capture,
         compile=way.compile,
         seed=seed,

@@ -17,7 +17,7 @@ from everlearn.data import Stream, sources, streams
 from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
-from everlearn.experiments.spec import Found, Spec, frozen, look_up, options_of, read_as
+from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as
 from everlearn.methods.base import Method
 from everlearn.training import Training
 from everlearn.weightings.base import weights_of

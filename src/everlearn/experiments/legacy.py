@@ -10,7 +10,7 @@ from typing import Any
 
 from everlearn import registry
 from everlearn.errors import BadInput
-from everlearn.experiments.spec import options_of
+from everlearn.spec import options_of
 
 
 def is_old(document: Mapping[str, Any]) -> bool:

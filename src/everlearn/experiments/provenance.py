@@ -10,13 +10,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import NoneType
 
 import numpy
 import torch
 from torch import nn
 
 from everlearn.core import ranks
+from everlearn.spec import plainly
 from everlearn.version import __version__
 
 
@@ -67,16 +67,6 @@ def described(thing: object) -> str:
     """An object of one's own by its class and what it holds."""
     held = (f"{name}={plainly(value)}" for name, value in getattr(thing, "__dict__", {}).items() if name != "weighting")
     return f"{type(thing).__name__}({', '.join(held)})"
-
-
-def plainly(value: object) -> str:
-    if isinstance(value, (list, tuple)):
-        return f"({', '.join(map(plainly, value))})"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{plainly(key)}: {plainly(of)}' for key, of in value.items())}}}"
-    if isinstance(value, (torch.Tensor, numpy.ndarray, numpy.generic)):
-        return plainly(value.tolist())
-    return repr(value) if isinstance(value, (bool, int, float, str, NoneType)) else type(value).__name__
 
 
 def fingerprint(network: nn.Module) -> str:

@@ -25,7 +25,7 @@ from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import provenance
 from everlearn.experiments.experiment import Experiment, load
-from everlearn.experiments.spec import Spec, look_up, options_of
+from everlearn.spec import Spec, look_up, options_of
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner
 from everlearn.methods.base import Method
@@ -201,10 +201,10 @@ class Run:
         self.learner = Learner(
             network,
             method or experiment.build(),
-            classes=stream.classes,
+            classes=range(stream.classes),
             memory=experiment.memory,
             training=experiment.training,
-            pixels=stream.pixels,
+            inputs=stream.pixels,
             seed=experiment.seed,
             device=device,
             **engine,

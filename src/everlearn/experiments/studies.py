@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from everlearn.errors import BadInput, unknown
 from everlearn.experiments.experiment import Experiment, settable
-from everlearn.experiments.spec import look_up
+from everlearn.spec import look_up
 
 Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one per seed
 Overrides = Mapping[str, Any]

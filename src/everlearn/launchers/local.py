@@ -23,7 +23,7 @@ from everlearn.core.theta import small
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.run import parameters
-from everlearn.experiments.spec import look_up
+from everlearn.spec import look_up
 from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
 
 

@@ -94,6 +94,12 @@ class Method(Stateful):
 
     def end_task(self, learner: Learner, task: Task) -> None: ...
 
+    def grow(self, learner: Learner) -> None:
+        """There are more classes: `learner.classes`. Vectors like θ and snapshots have followed, with 0 for them."""
+
+    def forget(self, learner: Learner, kept: Tensor) -> None:
+        """Samples were taken out of the memory; its rows are now those that had these numbers."""
+
     def predict(self, learner: Learner, x: Tensor) -> Tensor:
         """A score per class for images as stored, [N, C]."""
         return learner.logits(x)

@@ -21,12 +21,16 @@ class Episodic(Method):
     remembers, slot_rule = True, None
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        if learner.tasks == 0:
+        if getattr(self, "sizes", None) is None:
             self.sizes = torch.zeros(0, dtype=torch.long)  # rows of each past task
 
     def episodes(self, learner: Learner) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each past task, as stored."""
         return list(zip(*(rows.split(self.sizes.tolist()) for rows in learner.memory.held())))
+
+    def forget(self, learner: Learner, kept: Tensor) -> None:
+        of = torch.arange(len(self.sizes)).repeat_interleave(self.sizes)  # the task of each row, before
+        self.sizes = torch.bincount(of[kept.cpu()], minlength=len(self.sizes))
 
     def end_task(self, learner: Learner, task: Task) -> None:
         tasks = learner.tasks + 1

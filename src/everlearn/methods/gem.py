@@ -44,7 +44,7 @@ class GEM(Episodic):
                 "gem solves a quadratic programme with quadprog, which is not here: pip install 'everlearn[gem]'"
             )
         super().begin_task(learner, task)
-        self.past = [Batch(learner.pixels(x), y) for x, y in self.episodes(learner) if len(x)]
+        self.past = [Batch(learner.inputs(x), y) for x, y in self.episodes(learner) if len(x)]
 
     def direction(self, gradient: Tensor, step: Step) -> Tensor:
         if not self.past:

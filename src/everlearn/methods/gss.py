@@ -35,9 +35,13 @@ class GSS(ER):
     slot_rule = staticmethod(chances)
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        if learner.tasks == 0:
+        if getattr(self, "scores", None) is None:
             rows = learner.capacity + 1  # the last is a spare one
             self.scores = torch.zeros(rows, dtype=torch.float64, device=learner.device)
+
+    def forget(self, learner: Learner, kept: Tensor) -> None:
+        left = self.scores[kept]
+        self.scores.zero_()[: len(left)] = left
 
     def remember(self, step: Step, terms: Terms) -> None:
         (drawn,) = step.references

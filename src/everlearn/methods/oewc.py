@@ -56,5 +56,5 @@ def fisher(learner: Learner, task: Task) -> Tensor:
     total = torch.zeros_like(learner.net.theta)
     with learner.net.evaluating():
         for images, labels in zip(x.split(CHUNK), y.split(CHUNK)):
-            total += learner.net.per_sample(loss, learner.pixels(images), labels).square().sum(dim=0)
+            total += learner.net.per_sample(loss, learner.inputs(images), labels).square().sum(dim=0)
     return total / len(x)

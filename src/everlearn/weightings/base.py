@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 class Weighting(Stateful):
     """The same weights for all rows of a term, all 1: subclasses say more."""
 
+    streams: bool = True  # can it weigh mini-batches that belong to no task?
+
     def usual(self, method: Method) -> Sequence[float]:
         """The weights it starts from by default: the method's own."""
         return method.weights
@@ -50,6 +52,9 @@ class Weighting(Stateful):
 
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         """`task` and `epoch` count from 0."""
+
+    def begin_stream(self) -> None:
+        """Before a mini-batch that belongs to no task."""
 
     def variant(self, number: int) -> object:
         """The kind of step `number` of an epoch. On a GPU each kind is recorded: it changes tensors in place only."""
@@ -100,6 +105,7 @@ class Phased(Weighting):
     warmup: int | None = None
     relation_from_task: int = 2
     derived: ClassVar[tuple[str, ...]] = ("preset",)
+    streams = False  # it has phases per task
 
     def __post_init__(self) -> None:
         if self.warmup is not None:

@@ -105,7 +105,7 @@ def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequenc
 def _viewed(learner: Learner, batches: Sequence[Batch]) -> Iterator[Batch]:
     """New samples and a batch per draw, in the method's views, not augmented."""
     views = [learner.method.views, *(draw.views for draw in learner.method.own_draws())]
-    return viewed(batches, views, learner.pixels, None)
+    return viewed(batches, views, learner.inputs, None)
 
 
 def _similarity(learner: Learner, new) -> dict:

@@ -37,6 +37,7 @@ class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
     derived = ("phi",)  # the RRN's own vector
+    streams = True
     hidden: int = 16
     rrn_lr: float = 1e-3
     rrn_weight_decay: float = 1e-4
@@ -54,6 +55,10 @@ class Relational(Phased):
             self.rrn: MainNet = MainNet(built, net.theta.device, net.theta.dtype)
         self.phi: Tensor = self.rrn.theta  # one vector, as the Main Net's parameters are
         self.adam: Adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
+
+    def begin_stream(self) -> None:
+        """Without tasks there is no warm-up: the RRN weighs from the first mini-batch on, and learns from each."""
+        self.phase, self.every = "relation", 1
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""

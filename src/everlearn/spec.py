@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
+
 from everlearn import registry
 from everlearn.errors import BadInput, unknown
-from everlearn.experiments.provenance import plainly
 
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
@@ -191,3 +193,14 @@ def _literal(value: Any) -> Any:
         return json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return value
+
+
+def plainly(value: object) -> str:
+    """A value in words; what is no plain value by its type alone."""
+    if isinstance(value, (list, tuple)):
+        return f"({', '.join(map(plainly, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{plainly(key)}: {plainly(of)}' for key, of in value.items())}}}"
+    if isinstance(value, (torch.Tensor, numpy.ndarray, numpy.generic)):
+        return plainly(value.tolist())
+    return repr(value) if isinstance(value, (bool, int, float, str, types.NoneType)) else type(value).__name__

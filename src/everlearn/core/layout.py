@@ -1,0 +1,85 @@
+"""Some tensors of a module as one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from everlearn.errors import BadInput
+
+Replaced = tuple[str, Tensor, Tensor | None]  # a tensor's name, the tensor, and what was put in its slot
+
+
+class Layout:
+    """The slots of a module, a dictionary and a key each, that hold some tensors, and their layout in one vector."""
+
+    def __init__(
+        self,
+        slots: list[tuple[dict[str, Any], str]],
+        device: torch.device,
+        dtype: torch.dtype,
+        channels_last: bool = False,
+    ):
+        tensors: dict[int, Tensor] = {}  # tied tensors are stored once
+        for home, name in slots:
+            tensors.setdefault(id(home[name]), home[name])
+        index = {key: position for position, key in enumerate(tensors)}
+        self.homes = [(home, name, index[id(home[name])]) for home, name in slots]
+        # Convolution weights are channels last on a GPU, as its kernels want them: [O, I, H, W] stored as [O, H, W, I].
+        stored = [
+            tensor.detach().permute(0, 2, 3, 1) if channels_last and tensor.ndim == 4 else tensor.detach()
+            for tensor in tensors.values()
+        ]
+        self.shapes = [tensor.shape for tensor in stored]
+        self.orders = [(0, 3, 1, 2) if channels_last and tensor.ndim == 4 else None for tensor in stored]
+        self.sizes = [tensor.numel() for tensor in stored]
+        self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
+
+    def unflatten(self, *vectors: Tensor) -> list[Tensor]:
+        """Views of one vector, or of several that make it up."""
+        sizes = iter(self.sizes)
+        cut = (
+            vectors[0].split(self.sizes)
+            if len(vectors) == 1
+            else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
+        )
+        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
+        return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
+
+    def overlaid(self, tensors: Sequence[Tensor]) -> Tensor:
+        """A vector of these tensors, those of another length cut off or filled up with 0."""
+        vector = torch.zeros_like(self.vector, requires_grad=False, dtype=tensors[0].dtype)
+        for own, other in zip(self.unflatten(vector), tensors, strict=True):
+            both = slice(min(len(own), len(other))) if own.ndim else ...
+            own[both] = other[both]
+        return vector
+
+    def bind(self, tensors: Sequence[Tensor]) -> None:
+        for home, name, position in self.homes:
+            home[name] = tensors[position]
+
+    def replaced(self, tensors: list[Tensor]) -> list[Replaced]:
+        """Which of these tensors' slots hold something else."""
+        slots = ((name, tensors[position], home[name]) for home, name, position in self.homes)
+        return [(name, own, there) for name, own, there in slots if there is not own]
+
+
+@torch.no_grad()
+def write_back(replaced: list[Replaced]) -> None:
+    """Copy into tensors what was put in their slots."""
+    for name, own, there in replaced:
+        if there is None or there.shape != own.shape:
+            became = "None" if there is None else f"of shape {list(there.shape)}"
+            raise BadInput(f"the network's {name} was of shape {list(own.shape)} and is {became} now; it must keep it")
+        if there.data_ptr() != own.data_ptr():
+            own.copy_(there.detach())
+
+
+def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
+    """The next sizes, as many as fill the length."""
+    while length:
+        length -= (size := next(sizes))
+        yield size

@@ -1,0 +1,157 @@
+"""Which sample is in which row of the memory, for rules that must know: no copies, balance, and what was forgotten.
+
+It is kept on the CPU and needs labels and contents alone, never losses, so a whole epoch's rows are known beforehand.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections import Counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+RULES = ("reservoir", "balanced")
+
+
+class Ledger:
+    """How many samples were offered to a memory, and which of its rows are taken."""
+
+    def __init__(self, capacity: int, rule: str = "reservoir"):
+        self.capacity, self.rule = capacity, rule
+        self.presented = 0  # samples offered so far, each as often as it came
+        self.held = 0  # rows taken, the first ones
+        self.owed = 0  # of samples to come, how many make up for forgotten ones that had not been kept
+        self.offered: Counter[int] = Counter()  # of each class, where the rule asks
+        self.where: dict[bytes, int] | None = None  # the row of each sample kept; None where it has to be looked up
+        self.rows: dict[int, list[int]] = {}  # of each class
+        self.of: list[tuple[bytes, int]] = []  # the sample and the class in each row
+
+    def copy(self) -> Ledger:
+        other = copy.copy(self)
+        other.offered, other.of, other.rows = self.offered.copy(), list(self.of), {c: list(r) for c, r in self.rows.items()}
+        other.where = None if self.where is None else dict(self.where)
+        return other
+
+    def regular(self, samples: int) -> bool:
+        """Do the usual slots do for a task of so many? They need no look at the samples."""
+        gaps = self.owed or self.held < min(self.presented, self.capacity)
+        return self.rule == "reservoir" and samples > self.capacity and not gaps
+
+    def passed(self, samples: int) -> None:
+        """So many samples were offered and placed by the usual slots."""
+        self.presented += samples
+        self.held = min(self.presented, self.capacity)
+        self.where = None
+
+    def look_up(self, x: Tensor, y: Tensor) -> None:
+        """Take stock of what the memory holds, [held, …]."""
+        self.of, self.where, self.rows = [], {}, {}
+        for row, (key, label) in enumerate(zip(keys(x, y), y.tolist())):
+            self._enter(row, key, label)
+
+    def place(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes], labels: list[int]) -> Placed:
+        """Where each sample of each step goes, and how many rows are taken before each step: [S, B] and [S].
+
+        A sample that is in the memory already is not kept twice. Two samples of a step that want one row: the last has
+        it, as if they had come one by one. Without the `where` of all rows it cannot be asked.
+        """
+        assert self.where is not None
+        steps, batch = order.shape
+        slots, filled = np.full(order.shape, self.capacity), np.zeros(steps, dtype=int)
+        lots = rng.random((steps, batch, 2)).tolist()
+        for step, samples in enumerate(order.tolist()):
+            filled[step] = self.held
+            taken: dict[int, int] = {}
+            for n, sample in enumerate(samples):
+                key, label = keys[sample], labels[sample]
+                self.presented += 1
+                self.offered[label] += 1
+                if key in self.where or (row := self._row(label, *lots[step][n])) is None:
+                    continue
+                if row in taken:
+                    slots[step, taken[row]] = self.capacity
+                taken[row] = n
+                slots[step, n] = row
+                self._enter(row, key, label)
+        return slots, filled
+
+    def _row(self, label: int, lot: float, other: float) -> int | None:
+        """The row of a sample that comes now, or None; two uniform numbers decide."""
+        free = self.capacity - self.held
+        if free:
+            if self.owed and lot * (free + self.owed) >= free:  # random pairing (Gemulla et al., 2006)
+                self.owed -= 1
+                return None
+            self.held += 1
+            return self.held - 1
+        if self.rule == "reservoir":  # Vitter's algorithm R
+            row = int(lot * self.presented)
+            return row if row < self.capacity else None
+        # Room for a class that has fewer rows than others, from one that has most; else a reservoir within the class.
+        own, most = self.rows.get(label, []), max(map(len, self.rows.values()))
+        if len(own) < most - 1:
+            largest = [c for c, rows in self.rows.items() if len(rows) == most]
+            place = lot * len(largest)
+            return self.rows[largest[int(place)]][int(other * most)]
+        return own[int(other * len(own))] if lot * self.offered[label] < len(own) else None
+
+    def _enter(self, row: int, key: bytes, label: int) -> None:
+        if row < len(self.of):
+            before, of = self.of[row]
+            if self.where.get(before) == row:
+                del self.where[before]
+            self.rows[of].remove(row)
+            self.of[row] = key, label
+        else:
+            self.of.append((key, label))
+        self.where[key] = row
+        self.rows.setdefault(label, []).append(row)
+
+    def forget(self, dropped: list[int], own: bool = False) -> None:
+        """Samples of these classes were taken out of the memory, a row each; the others have closed up.
+
+        A reservoir stays a fair sample of the rest: the samples they stood for are no longer counted, and of those that
+        come, as many as were forgotten take their place before it goes on. (How many they stood for is not on record,
+        but in proportion to the rows.) With slots of a method's `own` the next samples take the rows.
+        """
+        if not dropped:
+            return
+        if own:
+            self.presented = self.held = self.held - len(dropped)
+            return
+        share = (self.presented / self.held) if self.held == self.capacity or self.owed else 1.0
+        gone = max(len(dropped), round(len(dropped) * share))
+        rows = Counter(label for _, label in self.of) if self.of else Counter()
+        for label, count in Counter(dropped).items():
+            if held := rows[label]:
+                self.offered[label] = round(self.offered[label] * (held - count) / held)
+        self.presented -= gone
+        self.owed += gone - len(dropped) if self.rule == "reservoir" else 0
+        self.held -= len(dropped)
+        self.where = None
+
+    def state(self) -> Tensor:
+        """As whole numbers: rows taken, owed, and what was offered of each class."""
+        offered = [self.offered[c] for c in range(max(self.offered, default=-1) + 1)]
+        return torch.tensor([self.held, self.owed, *offered])
+
+    def restore(self, presented: int, state: Tensor | None) -> None:
+        """As a state says; one without it is from before there was any."""
+        self.presented, self.where = presented, None
+        held, owed, *offered = [min(presented, self.capacity), 0] if state is None else state.tolist()
+        self.held, self.owed, self.offered = held, owed, Counter(dict(enumerate(offered)))
+
+
+Placed = tuple[np.ndarray, np.ndarray]
+
+
+def keys(x: Tensor, y: Tensor) -> list[bytes]:
+    """What each sample is known again by: its content and its label."""
+    content = x.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+    return [
+        hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=16).digest()
+        for row, label in zip(content, y.tolist())
+    ]

@@ -1,0 +1,134 @@
+"""Data in whatever form they come: samples as one tensor, and a label for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+from everlearn.data.streams import Task
+from everlearn.errors import BadInput
+
+WELCOME = (
+    "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders or a Task"
+)
+
+
+def gathered(data: Any, labels: Any = None, like: Tensor | None = None) -> tuple[Tensor, Any]:
+    """Samples as one tensor [N, …] and their labels, read once. `like` are samples the learner holds already."""
+    if labels is not None:
+        return tensor(data), _labels(labels, len(data))
+    if isinstance(data, Task):
+        return data.train
+    if isinstance(data, (str, os.PathLike)):
+        return _photos(Path(os.fspath(data).removeprefix("folder:")).expanduser(), like)
+    if isinstance(data, TensorDataset) and len(data.tensors) == 2:
+        return tensor(data.tensors[0]), _labels(data.tensors[1], len(data.tensors[0]))
+    if isinstance(data, DataLoader):
+        return _joined(list(map(_pair, data)))
+    if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[0], (Tensor, np.ndarray)):
+        return tensor(data[0]), _labels(data[1], len(data[0]))
+    if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not hasattr(data, "shape")):
+        return _stacked([_pair(sample) for sample in _each(data)])
+    raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
+
+
+def samples(data: Any, like: Tensor | None = None) -> Tensor:
+    """Samples alone, to be predicted: a tensor, an array, a list of images, or what has labels, without them."""
+    if isinstance(data, (Tensor, np.ndarray)):
+        return tensor(data)
+    if isinstance(data, (str, os.PathLike, Task, DataLoader, TensorDataset)):
+        return gathered(data, like=like)[0]
+    items = list(_each(data))
+    if not items:
+        raise BadInput("there is no sample among the data")
+    return _stack([item[0] if isinstance(item, tuple) else item for item in items])
+
+
+def tensor(of: Any) -> Tensor:
+    """Samples as a tensor: bytes stay bytes, other whole numbers become long, floats stay floats."""
+    if not isinstance(of, Tensor):
+        array = np.asarray(of)
+        if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
+            raise BadInput(f"samples of type {array.dtype}; they must be numbers")
+        if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
+            array = array.astype(np.int64)
+        of = torch.from_numpy(np.ascontiguousarray(array))
+    if of.is_complex() or of.is_quantized or of.layout != torch.strided:
+        raise BadInput(f"samples of type {of.dtype}; they must be plain numbers")
+    if of.dtype == torch.uint8 or of.is_floating_point():
+        return of.detach()
+    return of.detach().long()
+
+
+def _each(data: Any) -> Iterator[Any]:
+    """Sample by sample; a Dataset may know nothing but its length and its items."""
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+        return (data[n] for n in range(len(data)))
+    return iter(data)
+
+
+def _pair(item: Any) -> tuple[Any, Any]:
+    if not isinstance(item, (tuple, list)) or len(item) != 2:
+        raise BadInput(f"a sample must be a pair (input, label), not a {type(item).__name__}{_length(item)}")
+    return item[0], item[1]
+
+
+def _length(item: Any) -> str:
+    return f" of {len(item)}" if isinstance(item, (tuple, list)) else ""
+
+
+def _stacked(pairs: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
+    if not pairs:
+        raise BadInput("there is no sample among the data")
+    inputs, labels = zip(*pairs)
+    return _stack(inputs), list(labels)
+
+
+def _stack(inputs: Sequence[Any]) -> Tensor:
+    rows = [_image(one) if hasattr(one, "convert") and hasattr(one, "mode") else tensor(one) for one in inputs]
+    for n, row in enumerate(rows):
+        if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
+            kind = lambda of: f"{str(of.dtype).removeprefix('torch.')} of shape {list(of.shape)}"
+            raise BadInput(
+                f"sample {n} is {kind(row)}, and the first one {kind(rows[0])}; bring them to one shape "
+                "(folders of photos of several sizes are: give the folder)"
+            )
+    return torch.stack(rows)
+
+
+def _image(picture: Any) -> Tensor:
+    """A Pillow image as uint8 [C, H, W]: grey ones have one channel, all others three."""
+    array = np.asarray(picture if picture.mode == "L" else picture.convert("RGB"))
+    return torch.from_numpy(np.array(array[None] if array.ndim == 2 else array.transpose(2, 0, 1)))
+
+
+def _joined(batches: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
+    if not batches:
+        raise BadInput("there is no sample among the data")
+    parts = [(tensor(x), _labels(y, len(x))) for x, y in batches]
+    if len({(x.shape[1:], x.dtype) for x, _ in parts}) > 1:
+        raise BadInput("the batches of this DataLoader are of several shapes or types; bring them to one")
+    if all(isinstance(y, Tensor) for _, y in parts):
+        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
+    return torch.cat([x for x, _ in parts]), [label for _, y in parts for label in y]
+
+
+def _labels(labels: Any, samples: int) -> Any:
+    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
+        raise BadInput(f"labels {labels!r}; give one for each sample")
+    if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:
+        raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N]")
+    if len(labels) != samples:
+        raise BadInput(f"{len(labels)} labels for {samples} samples; there must be one for each, and at least one")
+    return labels
+
+
+def _photos(folder: Path, like: Tensor | None) -> tuple[Tensor, Any]:
+    raise NotImplementedError

@@ -1,0 +1,124 @@
+"""A head that grows: when a class comes that nobody counted on, everything that knows the classes follows.
+
+New outputs begin with weights of 0, so they answer 0; what was recorded before (logits, a teacher's answers, vectors
+like θ) has 0 for them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.core.snapshot import Snapshot
+from everlearn.core.state import Stateful
+from everlearn.core.theta import MainNet, widen
+from everlearn.data import Inputs, Pixels
+from everlearn.data import inputs as inputs_of
+from everlearn.errors import BadInput
+from everlearn.learner.labels import Labels
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+REMEDY = "give `classes`, a list of the labels of all classes there will be"
+
+
+def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
+    """An output for each of these new classes; `x` are samples the network can be tried with."""
+    if not new:
+        return
+    first = not learner.classes
+    if learner.head is None:
+        learner.head = head_of(learner.net, learner.inputs(x[:1].to(learner.device)))
+    learner.labels.add(new)
+    try:
+        resize(learner, learner.classes)
+    except BaseException:
+        del learner.labels.names[-len(new) :]
+        raise
+    if not first:
+        learner.method.grow(learner)
+
+
+def resize(learner: Learner, outputs: int) -> None:
+    """Another number of outputs, for the network and all that follows it."""
+    layer: Any = learner.net.module.get_submodule(learner.head)
+    if layer.out_features == outputs:
+        return
+    before = learner.net.theta.shape
+    follow = learner.net.resize(learner.head, outputs)
+    for of in (learner.sgd, learner.method, learner.method.weighting):
+        _follow(of, before, follow, learner.head, outputs)
+    if learner.memory is not None:
+        learner.memory.reshape(learner.method.fields(learner))
+
+
+def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:
+    for name, value in list(vars(of).items()):
+        if isinstance(value, Tensor) and value.shape == shape:
+            setattr(of, name, follow(value.detach()))
+        elif isinstance(value, Snapshot):
+            with torch.no_grad():
+                widen(value.module.get_submodule(head), outputs)
+        elif isinstance(value, Stateful):
+            _follow(value, shape, follow, head, outputs)
+
+
+def head_of(net: MainNet, x: Tensor) -> str:
+    """The name of the linear layer that gives the network's answer to this input."""
+    calls: list[tuple[nn.Module, torch.Size]] = []
+    linear = {layer: name for name, layer in net.module.named_modules() if type(layer) is nn.Linear}
+    hooks = [
+        layer.register_forward_hook(lambda layer, _, answer: calls.append((layer, answer.shape))) for layer in linear
+    ]
+    try:
+        with torch.no_grad(), net.evaluating():
+            answer = net.at(net.theta)(x)[0]
+    finally:
+        for hook in hooks:
+            hook.remove()
+        net.unbind()
+    own = getattr(net.module, "head", None)
+    last = own if own in linear else calls[-1][0] if calls else None
+    if last is None or [shape for layer, shape in calls if layer is last][-1:] != [answer.shape]:
+        raise BadInput(f"the network's answer is not a plain linear layer's, so it cannot grow; {REMEDY}")
+    assert isinstance(last, nn.Linear)
+    name, weights = linear[last], [weight for weight in last.parameters(recurse=False)]
+    if not all(weight.requires_grad for weight in weights):
+        raise BadInput(f"the network's last layer, {name}, is frozen, so new classes cannot be learned; {REMEDY}")
+    uses = [p for layer in net.module.modules() for p in layer._parameters.values() if p is not None]
+    if any(sum(p is weight for p in uses) > 1 for weight in weights):
+        raise BadInput(f"the network's last layer, {name}, shares its weights with another, and cannot grow; {REMEDY}")
+    return name
+
+
+def restore(learner: Learner, known: dict[str, Any]) -> None:
+    """The classes, the head and the inputs a state was made with."""
+    restore_inputs(learner, known["inputs"])
+    learner.head = known["head"]
+    learner.labels = Labels.parse(known["labels"])
+    if learner.head is not None:
+        if learner.memory is not None:
+            learner.memory = None  # another is on the way
+        resize(learner, learner.classes)
+
+
+def restore_inputs(learner: Learner, document: dict[str, Any] | None) -> None:
+    if document is None:
+        learner.inputs = None if learner.given_inputs is None else learner.inputs
+        return
+    own = learner.inputs
+    if own is None:
+        plain = document == Inputs().document()
+        if document["kind"] != "pixels" and not plain:
+            raise BadInput("this learner was taught with inputs of its own; give them again: inputs=…")
+        own = Inputs() if plain else Pixels.parse(document)
+        learner.inputs = own.to(learner.device, learner.dtype)
+    elif not inputs_of.same(own.document(), document) and not learner.changed_inputs:
+        raise BadInput(
+            "its samples were made the network's input in another way than `inputs` says now; give the same, "
+            "or say changed_inputs=True if it means the same"
+        )

@@ -1,0 +1,134 @@
+"""The classes a learner knows: its outputs' numbers, and what people call them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from everlearn.errors import BadInput, number
+
+
+class Labels:
+    """Label n is what output n of the network stands for.
+
+    They are all known from the start, or they come as they come: up to `limit`, if there is one.
+    """
+
+    def __init__(self, given: int | Iterable[Hashable] | None):
+        self.limit: int | None = None
+        self.names: list[Any] = []
+        if isinstance(given, Integral):
+            number("classes", given, whole=True, positive=True)
+            self.limit = int(given)
+        elif given is not None:
+            if isinstance(given, str) or not isinstance(given, Iterable):
+                raise BadInput(f"classes {given!r}: give how many there will be, or a list of their labels")
+            names = list(map(plain, given))
+            if not names or len(set(names)) < len(names):
+                raise BadInput("classes is a list of at least one label, each of them once")
+            self.names = names
+        self.known = bool(self.names)  # they compete with each other from the start
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def numbered(self) -> bool:
+        """Is label n the number n?"""
+        return all(type(name) is int and name == n for n, name in enumerate(self.names))
+
+    def new(self, names: Sequence[Hashable]) -> list[Any]:
+        """Those that are not known yet, in the order they will have: sorted, if they can be."""
+        known = set(self.names)
+        new = [name for name in names if name not in known]
+        if self.limit is not None and len(self) + len(new) > self.limit:
+            raise BadInput(
+                f"the labels {', '.join(map(repr, new[:5]))} would make {len(self) + len(new)} classes, "
+                f"and the learner was told classes={self.limit}; leave that away, and they may be as many as come"
+            )
+        try:
+            return sorted(new)  # pyright: ignore[reportArgumentType]  # those that cannot be compared stay as they came
+        except TypeError:
+            return new
+
+    def add(self, names: Iterable[Any]) -> None:
+        self.names += names
+
+    def numbers(self, names: Sequence[Hashable]) -> list[int]:
+        """The outputs of these labels; −1 of one that is not known."""
+        number = {name: n for n, name in enumerate(self.names)}
+        return [number.get(name, -1) for name in names]
+
+    def of(self, numbers: Tensor, like: Any) -> Tensor | np.ndarray:
+        """The labels of these outputs: a tensor if they are whole numbers and `like` is one, else an array."""
+        if isinstance(like, Tensor) and all(type(name) is int for name in self.names):
+            table = torch.tensor(self.names, dtype=torch.long, device=numbers.device)
+            return numbers if self.numbered else table[numbers]
+        return self.array()[numbers.cpu().numpy()]
+
+    def array(self) -> np.ndarray:
+        """All labels, by output: of one dtype if they are all words or all numbers."""
+        kinds = {type(name) for name in self.names}
+        if len(kinds) == 1 and kinds <= {int, float, str, bool}:
+            return np.array(self.names)
+        found = np.empty(len(self.names), dtype=object)
+        found[:] = self.names
+        return found
+
+    def document(self) -> dict[str, Any]:
+        """As plain data, to be saved."""
+        return {"names": list(map(_written, self.names)), "limit": self.limit, "known": self.known}
+
+    @classmethod
+    def parse(cls, document: dict[str, Any]) -> Labels:
+        made = cls(document["limit"])
+        made.names, made.known = list(map(_read, document["names"])), bool(document["known"])
+        return made
+
+
+def coded(labels: Any) -> tuple[list[Any], Tensor]:
+    """The different labels there are, and for each sample which of them it has, [N]."""
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iubU":
+        names, codes = np.unique(labels, return_inverse=True)
+        return list(map(plain, names)), torch.from_numpy(codes.astype(np.int64))
+    position: dict[Any, int] = {}
+    codes = [position.setdefault(plain(label), len(position)) for label in labels]
+    return list(position), torch.tensor(codes, dtype=torch.long)
+
+
+def plain(label: Any) -> Any:
+    """A label as Python has it: the number in a tensor or in numpy's scalar."""
+    if isinstance(label, (Tensor, np.ndarray, np.generic)):
+        if label.ndim:
+            raise BadInput(f"a label of shape {list(label.shape)}; each sample has one label, a number or a word")
+        label = label.item()
+    try:
+        hash(label)
+    except TypeError:
+        raise BadInput(f"a label that is a {type(label).__name__}; it must be hashable: a number, a word") from None
+    if label is None or (isinstance(label, float) and math.isnan(label)):
+        raise BadInput(f"a sample without a label: {label!r}")
+    return int(label) if isinstance(label, float) and label.is_integer() else label
+
+
+def _written(name: Any) -> Any:
+    if isinstance(name, tuple):
+        return {"tuple": list(map(_written, name))}
+    if not isinstance(name, (str, int, float, bool)):
+        raise BadInput(
+            f"the label {name!r} is a {type(name).__name__}, which cannot be written down; "
+            "numbers, words and tuples of them can"
+        )
+    return name
+
+
+def _read(name: Any) -> Any:
+    return tuple(map(_read, name["tuple"])) if isinstance(name, dict) else name

@@ -1,0 +1,425 @@
+"""A continual learner: a method, a network and a memory, taught one task after another."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zlib
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from everlearn import checks
+from everlearn.core import ranks
+from everlearn.core.capture import on_own_stream
+from everlearn.core.memory import Memory
+from everlearn.core.plan import Draw, reservoir
+from everlearn.core.seeding import Randomness
+from everlearn.core.state import as_bytes, joined, part
+from everlearn.core.step import SGD
+from everlearn.core.theta import MainNet, small
+from everlearn.data import Inputs, Pixels, Stream, Task
+from everlearn.data import inputs as inputs_of
+from everlearn.data.samples import gathered, samples
+from everlearn.errors import BadInput
+from everlearn.learner import growth, observing, saved, teaching, watching
+from everlearn.learner.labels import Labels, coded
+from everlearn.methods.base import Method
+from everlearn.metrics import Accuracies, accuracy
+from everlearn.registry import find, weighed
+from everlearn.training import Training
+from everlearn.weightings.base import Weighting
+
+EVALUATION_BATCH = 500
+Stepping = Generator[None, None, None]  # a pause after each step
+Report = Callable[[dict[str, Any]], None]
+
+
+class Learner:
+    """Teach it with `update(data)`, ask it with `predict(samples)`, from one thread at a time.
+
+    `network` is any nn.Module from samples to logits; it is trained in place. `method` and `weighting` are names, as on
+    the command line, or objects; `training` is a Training, or give its fields one by one: `epochs=5, lr=0.1`.
+    `classes` may be left open: the network's last layer then has an output for each class met so far, and grows. A
+    number says how many there will be at most, and a list of labels that those compete from the start. `memory` is a
+    number of rows; `"balanced:500"` keeps equally many of each class, as far as there are. `inputs` says how stored
+    samples become the network's input: a Pixels, an Inputs, or a function of a batch; by default bytes [N, C, H, W] are
+    divided by 255 and anything else is as it is.
+    What is frozen in the network stays so, and so do layers in evaluation mode if they are frozen or the network itself
+    is not. On a GPU steps are recorded and replayed (`capture`), and BatchNorm's kernels are compiled, all batches
+    sharing a pass (`compile`). In a process group of torch.distributed the learners of all ranks are one, which takes
+    the whole `batch` per step, and are taught alike.
+    """
+
+    method: Method
+    training: Training
+    seed: int
+    epochs: int
+    batch: int
+    device: torch.device
+    capacity: int  # of the memory; 0 where the method keeps none
+    inputs: Pixels | Inputs | None  # None: to be chosen when the first samples come
+    width: int  # of the features, where the method keeps them
+    changed_inputs: bool = False  # may a state have been made with other inputs?
+
+    def __init__(
+        self,
+        network: nn.Module,
+        method: str | Method = "er",
+        weighting: str | Weighting | None = None,
+        *,
+        classes: int | Iterable[Hashable] | None = None,
+        memory: int | str = 200,
+        training: Training | None = None,
+        inputs: Pixels | Inputs | Callable[[Tensor], Tensor] | None = None,
+        capture: bool = True,
+        compile: bool | None = None,
+        seed: int = 0,
+        device: str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        **settings: Any,
+    ) -> None:
+        method = named(method, weighting)
+        checks.parts(method, network, inputs)
+        training = checks.training(training, settings)
+        capacity, self.rule = checks.memory(method, memory)
+        checks.numbers(seed=seed)
+        self.labels = Labels(classes)
+        self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
+        checks.draws(self.draws, capacity, training.batch)
+        self.method, self.training, self.seed = method, training, int(seed)
+        self.epochs, self.batch = training.epochs, training.batch
+        self.device, self.capacity = checks.device(device), capacity
+        self.net: MainNet = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
+        self.net.reads = method.features or "features" in method.keeps
+        able = method.captures and self.device.type == "cuda" and not ranks.distributed()
+        self.capture: bool = capture and able
+        self.dtype = dtype
+        self.given_inputs = inputs
+        self.inputs = None if inputs is None else inputs_of.made(inputs).to(self.device, dtype)
+        self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay)
+        self.memory: Memory | None = None  # made when the first samples show their shape
+        self.head: str | None = None  # the layer that grows, by name; found when it has to
+        self.tasks: int = 0  # learned so far
+        self.epoch: int = 0  # epochs of the task in hand
+        self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
+        self.seen: set[int] = set()  # classes of the tasks learned so far
+        self.prequential = observing.Prequential()
+        self._broken_off = False  # in the middle of a task
+        self._torn = False  # in the middle of an epoch
+        self._stopping = False  # at the end of this epoch
+        self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
+        method.weighting.check(method)
+        self.specs = saved.specs(method)
+        for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN
+            if vars(of).setdefault("learner", self) is not self:
+                raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
+        method.weighting.begin(method, self.net, self.seed)
+        begun = method.weighting.state().items()
+        self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
+
+    @property
+    def classes(self) -> int:
+        """How many the network has outputs for: those met so far, or all of them if they were named."""
+        return len(self.labels)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Their labels, by output."""
+        return self.labels.array()
+
+    # Teaching -----------------------------------------------------------------------------------------------------
+    def update(
+        self,
+        data: Any,
+        labels: Any = None,
+        *,
+        validation: Any = None,
+        patience: int | None = None,
+        progress: bool | None = None,
+        on_epoch: Callable[[Learner, dict[str, Any]], Any] | None = None,
+        on_task: Callable[[Learner, dict[str, Any]], Any] | None = None,
+        report: Report = lambda record: None,
+    ) -> Learner:
+        """Learn one more task, and keep what was learned before.
+
+        `data` are a Dataset, a DataLoader, (samples, labels), a folder of class folders or a Task; each sample is read
+        once. `validation`, more such data or a share of these, is tested on after each epoch; with `patience` the task
+        ends when that has not got better for so many epochs. `on_epoch` and `on_task` are called with the learner and a
+        record; what they raise is said in a warning, and `learner.stop()` ends the task after the epoch. `progress` is
+        shown in a terminal, unless it is False.
+        """
+        task, held_out = watching.split(self, self._task(data, labels), validation)
+        watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
+        steps = self._updating(task, watched.epoch, Randomness.alone)
+        with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
+            watched.display = display
+            for _ in steps:
+                display.step()
+        watched.task(task)
+        return self
+
+    def updating(self, task: Task, report: Report = lambda record: None) -> Stepping:
+        """The same, one step at a time, so that several learners can share a GPU.
+
+        What a network draws itself (dropout) is what it would draw undisturbed, and between two steps torch's
+        generators are the caller's.
+        """
+        return self._updating(self._task(task), report, Randomness.by_turns)
+
+    def stop(self) -> None:
+        """End the task in hand after this epoch, as if it had no more: it is learned, and the next one may come."""
+        self._stopping = True
+
+    def _task(self, data: Any, labels: Any = None) -> Task:
+        """Data as a task, its labels the numbers of outputs; unseen classes have got theirs, if the head can grow."""
+        if self._broken_off:
+            raise BadInput(
+                "the last task was broken off in the middle; restore a state from before it, or make a new learner"
+            )
+        whole = isinstance(data, Task)
+        if whole:
+            checks.half("train", data)
+            names, codes = [int(c) for c in data.classes], None
+            x = data.train[0]
+        else:
+            x, y = gathered(data, labels, None if self.memory is None else self.memory.x)
+            x = self._stored(x)
+            names, codes = coded(y)
+        self._receive(x)
+        checks.samples(self, x)
+        new = self.labels.new(names)
+        growth.grow(self, new, x)
+        if whole and self.labels.numbered:
+            return data
+        numbers = self.labels.numbers(names)
+        if whole:
+            table = dict(zip(names, numbers))
+            as_numbers = lambda half: half and (half[0], torch.tensor([table[int(c)] for c in half[1]]))
+            return Task(as_numbers(data.train), as_numbers(data.test), tuple(numbers))
+        return Task((x, torch.tensor(numbers)[codes]), classes=tuple(sorted(numbers)))
+
+    def _receive(self, x: Tensor) -> None:
+        """The first samples show what they need, if nobody has said it."""
+        if self.inputs is None:
+            self.inputs = inputs_of.made(self.given_inputs, x).to(self.device, self.dtype)
+
+    def _stored(self, x: Tensor) -> Tensor:
+        """Samples in the type they are kept in: floats in the network's."""
+        kind = self.dtype if self.memory is None else self.memory.x.dtype
+        return x.to(kind) if x.is_floating_point() and kind.is_floating_point else x
+
+    def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
+        checks.ready(self, task)
+        mark = marked(task)
+        if self.epoch and not torch.equal(mark, self._mark):
+            raise BadInput(
+                f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first"
+            )
+        self._mark, self._broken_off, self._stopping = mark, True, False
+        try:
+            yield from teaching.learn(self, task, report, drawing)
+        finally:
+            self.net.unbind()  # the network is its owner's again, whatever happened
+        self._broken_off = False
+
+    def observe(self, data: Any, labels: Any = None) -> float:
+        """Learn from a mini-batch as it comes, one step, with no task around it; the accuracy on it beforehand.
+
+        `prequential` keeps that accuracy over all that was observed. Methods and weightings that live on the end of
+        tasks or epochs are refused.
+        """
+        return observing.observe(self, data, labels)
+
+    def forget(self, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
+        """Take every sample out of the memory for which predicate(sample, label) holds; how many, by label.
+
+        The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample.
+        """
+        if self._broken_off:
+            raise BadInput("a task is under way; forget between two tasks")
+        if self.memory is None or not len(self.memory):
+            return {}
+        x, y = self.memory.held()
+        goes = torch.tensor([bool(predicate(sample, self.labels.names[c])) for sample, c in zip(x, y.tolist())])
+        kept, dropped = (~goes).nonzero()[:, 0].to(self.device), y[goes.to(self.device)].tolist()
+        if self.memory.ledger.where is None:
+            self.memory.ledger.look_up(x, y)
+        self.memory.keep(kept)
+        self.memory.ledger.forget(dropped, own=self.method.slot_rule is not reservoir)
+        if dropped:
+            self.method.forget(self, kept)
+        return {self.labels.names[c]: dropped.count(c) for c in sorted(set(dropped))}
+
+    def kept(self) -> dict[Any, int]:
+        """How many samples the memory holds, by label."""
+        held = [] if self.memory is None else self.memory.held()[1].tolist()
+        return {name: held.count(c) for c, name in enumerate(self.labels.names)}
+
+    # Keeping ------------------------------------------------------------------------------------------------------
+    def state(self) -> dict[str, Tensor]:
+        """All it has learned, between two epochs (callbacks are called there) or two tasks; `restore` goes on from it."""
+        if self._torn:
+            raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
+        method, memory = self.method, self.memory
+        known = {"labels": self.labels.document(), "head": self.head, "inputs": self.inputs and self.inputs.document()}
+        parts = {
+            "network": self.net.state(),
+            "method": method.state(),
+            "weighting": method.weighting.state(),
+            "sgd": self.sgd.state(),
+            "memory": {} if memory is None else memory.state(),
+            "learner": {
+                "progress": torch.tensor([self.tasks, self.epoch, memory.ledger.presented if memory else 0]),
+                "task": self._mark,
+                "seen": torch.tensor(sorted(self.seen), dtype=torch.long),
+                "method": as_bytes(type(method).__name__),
+                "weighting": as_bytes(type(method.weighting).__name__),
+                "known": as_bytes(json.dumps(known)),
+                "prequential": self.prequential.state(),
+            },
+        }
+        return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
+
+    def restore(self, state: dict[str, Tensor]) -> None:
+        """Be where a learner made with the same settings was. The next `update` takes the task it had begun."""
+        known = checks.state(self, state)
+        state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
+        if known is not None:
+            growth.restore(self, known)
+        checks.shapes(self, state)
+        self.net.unbind().load_state_dict(part(state, "network"))
+        self.tasks, self.epoch, presented = state["learner.progress"].tolist()
+        self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
+        self.memory, self._broken_off, self._torn = None, False, False
+        if memory := part(state, "memory"):
+            self.memory = Memory(self.capacity, memory["x"], rule=self.rule)
+            self.memory.restore(memory)
+            self.memory.ledger.restore(presented, memory.get("ledger"))
+        self.prequential.restore(state.get("learner.prequential"))
+        self.sgd.restore(part(state, "sgd"))
+        self.method.restore(part(state, "method"))
+        self.method.weighting.restore(part(state, "weighting"))
+        self._resumed = part(state, "method") if self.epoch else None
+        if not self.epoch:
+            checks.claimed(self.method, part(state, "method"))
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Keep it in a folder: all it has learned, its memory, its settings; no code, and nothing is pickled."""
+        saved.save(self, folder)
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str], network: nn.Module | None = None, **settings: Any) -> Learner:
+        """The learner that was saved there, exactly; `network` is one like it had, trained or not.
+
+        A method, a weighting or inputs that only exist in your program are given again, as they were. `device` may be
+        another. A run's folder does, too, and needs no `network` if that is one of ours.
+        """
+        return saved.load(cls, folder, network, **settings)
+
+    def export(self, file: str | PathLike[str]) -> None:
+        """The network for use elsewhere: `.safetensors` or `.pt` hold its plain weights; `.pt2` (torch.export) and
+        `.onnx` take samples as they are stored and give a score per class."""
+        from everlearn.learner import exported
+
+        exported.export(self, file)
+
+    # Asking -------------------------------------------------------------------------------------------------------
+    @property
+    def small(self) -> bool:
+        """Is it taught on one thread?"""
+        return self.device.type == "cpu" and small(self.net.theta.numel())
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if self.small else before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """The network's answer to samples as stored, [N, classes]."""
+        answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+        checks.answer(self, answer, len(x))
+        return answer
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """What the network's head, or its last linear layer, reads of samples as stored, [N, d]."""
+        return self._asked(self.net.features, x)
+
+    def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        self._receive(x)
+        checks.samples(self, x)
+        self.net.sync()
+        try:
+            with self.net.evaluating():
+                return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+        finally:
+            self.net.unbind()
+
+    def _scores(self, data: Any) -> Tensor:
+        """A score per class for each sample, [N, classes]."""
+        if not self.classes:
+            raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+        x = self._stored(samples(data, None if self.memory is None else self.memory.x))
+        scores = self.method.predict(self, x)
+        missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
+        return nn.functional.pad(scores, (0, missing), value=-torch.inf) if missing else scores
+
+    def predict(self, data: Any) -> Any:
+        """The most likely class of each sample, by its label: a tensor if they are whole numbers and you give one, else
+        an array."""
+        return self.labels.of(self._scores(data).argmax(dim=1), data)
+
+    def predict_proba(self, data: Any) -> Any:
+        """The softmax of the scores, [N, classes] in the order of `classes_`: a tensor if you give one, or an array."""
+        chances = self._scores(data).softmax(dim=1)
+        return chances if isinstance(data, Tensor) else chances.cpu().numpy()
+
+    def score(self, data: Any, labels: Any = None) -> float:
+        """The share of samples classified rightly among all classes met; a label never met cannot be."""
+        x, y = gathered(data, labels, None if self.memory is None else self.memory.x)
+        names, codes = coded(y)
+        if not len(codes):
+            raise BadInput("there is no sample among the data")
+        right = torch.tensor(self.labels.numbers(names))[codes]
+        return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
+
+    def evaluate(self, stream: Stream) -> Accuracies:
+        """Accuracy on the test samples of every task of a stream, learned or not."""
+        rows = []
+        for task in checks.stream(self, stream):
+            scores, (_, y) = self.method.predict(self, self._stored(task.test[0])), task.test
+            if not self.labels.numbered:
+                names, codes = coded(y)
+                y = torch.tensor(self.labels.numbers(names))[codes]
+            own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
+            rows.append(accuracy(scores, y.to(self.device), own))
+        return Accuracies(*torch.tensor(rows).T.tolist())
+
+
+def named(method: str | Method, weighting: str | Weighting | None) -> Method:
+    """The method, with its weighting; either may be given by name."""
+    if isinstance(method, str):
+        name, weighting = weighed(method, weighting)
+        made: Method = find("method", name)()
+    else:
+        made = method
+    if weighting is not None and hasattr(made, "weighting"):
+        made.weighting = find("weighting", weighting)() if isinstance(weighting, str) else weighting
+    return made
+
+
+def marked(task: Task) -> Tensor:
+    """What a task is known again by: its size, its labels, its first sample."""
+    x, y = task.train
+    sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
+    return torch.tensor([len(y), *sums])

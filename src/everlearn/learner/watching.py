@@ -1,0 +1,131 @@
+"""What is seen of a task while it is learned, and when it has been enough."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from everlearn.data import Task
+from everlearn.data.samples import gathered
+from everlearn.errors import BadInput, number
+from everlearn.learner.labels import coded
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+Held = tuple[Tensor, Tensor]  # samples to be tested on, and their classes; −1 of one never met
+
+
+def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | None]:
+    """The task to learn and what is held out of it, or given besides, to be tested on."""
+    if validation is None:
+        return task, None
+    if isinstance(validation, Real) and not isinstance(validation, bool):
+        x, y = task.train
+        count = round(float(validation) * len(x))
+        if not (0 < validation < 1 and 0 < count < len(x)):
+            raise BadInput(f"validation {validation} of {len(x)} samples leaves none to learn from or none to test on")
+        order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
+        held, rest = order[:count], order[count:].sort().values
+        return Task((x[rest], y[rest]), task.test, task.classes), (x[held], y[held])
+    x, y = gathered(validation, like=task.train[0])
+    names, codes = coded(y)
+    if not len(codes):
+        raise BadInput("there is no sample among the validation data")
+    return task, (learner._stored(x), torch.tensor(learner.labels.numbers(names))[codes])
+
+
+class Watched:
+    """The callbacks of a task and its validation; `display` shows it."""
+
+    def __init__(
+        self,
+        learner: Learner,
+        held_out: Held | None,
+        patience: int | None,
+        on_epoch: Callable | None,
+        on_task: Callable | None,
+        report: Callable,
+    ):
+        if patience is not None:
+            number("patience", patience, whole=True, positive=True)
+            if held_out is None:
+                raise BadInput("patience needs data to test on: validation=0.1, or other data")
+        self.learner, self.held_out, self.patience = learner, held_out, patience
+        self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
+        self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
+        self.display: Display = Display()
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        self.epochs += 1
+        if self.held_out is not None:
+            x, y = self.held_out
+            right = float((self.learner._scores(x).argmax(dim=1) == y.to(self.learner.device)).double().mean())
+            record["validation"] = right
+            if right > self.best:
+                self.best, self.best_epoch = right, record["epoch"]
+            elif self.patience is not None and record["epoch"] - self.best_epoch >= self.patience:
+                self.learner.stop()
+        self.display.epoch(record)
+        self.report(record)
+        self._call(self.on_epoch, record)
+
+    def task(self, task: Task) -> None:
+        names = [self.learner.labels.names[c] for c in task.classes]
+        record = {"event": "task", "task": self.learner.tasks - 1, "classes": names, "epochs": self.epochs}
+        self._call(self.on_task, record | ({"validation": self.best} if self.held_out is not None else {}))
+
+    def _call(self, callback: Callable | None, record: dict[str, Any]) -> None:
+        if callback is None:
+            return
+        try:
+            callback(self.learner, record)
+        except Exception as error:
+            warnings.warn(f"a callback failed, and the learner goes on: {error!r}", stacklevel=2)
+
+
+class Display:
+    """Nothing is shown."""
+
+    def step(self) -> None: ...
+
+    def epoch(self, record: dict[str, Any]) -> None: ...
+
+
+class Bar(Display):
+    """A line in the terminal: epochs, steps, time left and the last loss."""
+
+    def __init__(self, bar: Any, label: str, steps: int):
+        self.bar, self.label, self.line = bar, label, bar.add_task(label, total=steps, seen="")
+
+    def step(self) -> None:
+        self.bar.advance(self.line)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        tested = f", validation {record['validation']:.3f}" if "validation" in record else ""
+        seen = f"epoch {record['epoch'] + 1}, loss {sum(record['loss'].values()):.3f}{tested}"
+        self.bar.update(self.line, seen=seen)
+
+
+@contextlib.contextmanager
+def shown(learner: Learner, task: Task, progress: bool | None) -> Iterator[Display]:
+    """A display of the task's steps, if it is wanted or there is a terminal."""
+    if not (sys.stderr.isatty() if progress is None else progress):
+        yield Display()
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    steps = math.ceil(len(task.train[0]) / learner.batch) * (learner.epochs - learner.epoch)
+    columns = (TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.fields[seen]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        yield Bar(bar, f"task {learner.tasks + 1}", steps)
