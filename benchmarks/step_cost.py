@@ -62,7 +62,14 @@ def bare(x, y, network):
 
 def ours(task, network, stream):
     learner = Learner(
-        network, everlearn.ER(), classes=range(10), inputs=stream.pixels, memory=MEMORY, epochs=EPOCHS, batch=BATCH, lr=LR
+        network,
+        everlearn.ER(),
+        classes=range(10),
+        inputs=stream.pixels,
+        memory=MEMORY,
+        epochs=EPOCHS,
+        batch=BATCH,
+        lr=LR,
     )
     learner.update(task)
     return network

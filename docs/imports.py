@@ -12,7 +12,19 @@ ROOT = Path(__file__).parents[1]
 SOURCE, PICTURE = ROOT / "src" / "everlearn", ROOT / "docs" / "imports.svg"
 # From the bottom of the house to its roof: each may import those before it.
 PARTS = (
-    *("errors", "registry", "spec", "training", "core", "data", "weightings", "methods", "networks", "metrics", "checks"),
+    *(
+        "errors",
+        "registry",
+        "spec",
+        "training",
+        "core",
+        "data",
+        "weightings",
+        "methods",
+        "networks",
+        "metrics",
+        "checks",
+    ),
     *("learner", "experiments", "launchers", "report", "cli"),
 )
 WIDTH, HEIGHT, GAP, LEFT = 150, 26, 14, 20

@@ -6,8 +6,8 @@ import torch
 import everlearn
 from everlearn import registry
 from everlearn.data import Pixels, Stream, Task
-from everlearn.spec import options_of
 from everlearn.networks import CNN
+from everlearn.spec import options_of
 
 
 @pytest.fixture(autouse=True, scope="session")

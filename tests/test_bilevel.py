@@ -270,7 +270,9 @@ def test_relational_training_is_algorithm_1_across_a_task_boundary(kind, weights
 def test_running_statistics_move_once_a_batch_of_the_real_step(order, weighting, hypergradient):
     stream, network = toy(), CNN((1, 8, 8), 4)
     method = DERpp(weighting(order=order, relation_from_task=1, hypergradient=hypergradient))
-    Learner(network, method, classes=range(4), inputs=stream.pixels, memory=6, epochs=2, batch=4).update(stream.tasks[0])
+    Learner(network, method, classes=range(4), inputs=stream.pixels, memory=6, epochs=2, batch=4).update(
+        stream.tasks[0]
+    )
     assert int(network.body[1].num_batches_tracked) == 2 * 3 * 3  # epochs × steps × batches a step
 
 
@@ -287,7 +289,9 @@ def test_the_rrn_has_the_papers_size_and_answers_between_0_and_1():
 def test_the_rrn_neither_learns_nor_rules_in_the_first_task_and_rules_only_after_warm_up():
     stream = toy(tasks=2, each=8)
     weighting = Relation((1, 0.5), warmup=2)
-    learner = Learner(CNN(stream.shape, 4), ER(weighting), classes=range(4), inputs=stream.pixels, memory=6, epochs=4, batch=4)
+    learner = Learner(
+        CNN(stream.shape, 4), ER(weighting), classes=range(4), inputs=stream.pixels, memory=6, epochs=4, batch=4
+    )
     before, records = weighting.phi.detach().clone(), []
     learner.update(stream.tasks[0], report=records.append)
     assert torch.equal(weighting.phi, before) and [r["phase"] for r in records] == ["preset"] * 4

@@ -27,8 +27,8 @@ from everlearn.cli import app as cli
 from everlearn.data.streams import STREAMS
 from everlearn.experiments import store, studies
 from everlearn.experiments.experiment import Experiment, load, settable
-from everlearn.spec import options_of
 from everlearn.launchers import local
+from everlearn.spec import options_of
 
 QUICK = "--memory 20 --epochs 1"
 CORES = local.cores()

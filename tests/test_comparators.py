@@ -18,7 +18,9 @@ from everlearn.networks import CNN, MLP
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05, memory=8) | settings
-    return Learner(network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(
+        network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings
+    )
 
 
 def loss_at(learner, theta, x, y) -> torch.Tensor:

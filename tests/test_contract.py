@@ -326,7 +326,19 @@ def test_classes_are_kept_in_the_order_given_and_dealt_to_tasks(digits):
 
 
 ORDER = (
-    *("version", "errors", "registry", "spec", "training", "core", "data", "weightings", "methods", "networks", "metrics"),
+    *(
+        "version",
+        "errors",
+        "registry",
+        "spec",
+        "training",
+        "core",
+        "data",
+        "weightings",
+        "methods",
+        "networks",
+        "metrics",
+    ),
     *("checks", "learner", "experiments", "launchers", "report", "cli"),
 )
 

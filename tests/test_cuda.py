@@ -161,7 +161,9 @@ def test_a_schedule_that_changes_a_number_between_epochs_is_followed_in_replayed
 
     def learned(capture: bool) -> torch.Tensor:
         stream = toy(tasks=2, each=24, channels=3)
-        settings = dict(classes=range(4), inputs=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture)
+        settings = dict(
+            classes=range(4), inputs=stream.pixels, epochs=4, batch=4, memory=8, device="cuda", capture=capture
+        )
         learner = everlearn.Learner(build("cnn", stream.shape, 4, 0), everlearn.ER(Fading()), **settings)
         for task in stream:
             learner.update(task)

@@ -296,7 +296,15 @@ def test_batches_of_a_rowwise_network_share_a_pass_and_nothing_else_changes():
         network.rowwise = rowwise
         network.register_forward_hook(lambda module, x, z: passes.append(len(x[0])) if module.training else None)
         learner = Learner(
-            network, DERpp(), classes=range(4), inputs=stream.pixels, memory=5, epochs=1, batch=4, lr=0.01, dtype=torch.float64
+            network,
+            DERpp(),
+            classes=range(4),
+            inputs=stream.pixels,
+            memory=5,
+            epochs=1,
+            batch=4,
+            lr=0.01,
+            dtype=torch.float64,
         )
         learner.update(stream.tasks[0])
         trained.append(learner.net.theta.detach())

@@ -29,7 +29,9 @@ def test_rows_a_method_leaves_empty_are_masked_in_every_epoch():
             return super().rehearse(dark)
 
     network = MLP(stream.shape, 4)
-    Learner(network, Watched(), classes=range(4), memory=100, epochs=3, batch=4, inputs=stream.pixels).update(stream.tasks[0])
+    Learner(network, Watched(), classes=range(4), memory=100, epochs=3, batch=4, inputs=stream.pixels).update(
+        stream.tasks[0]
+    )
     assert not any(none for none, _ in seen) and all(lowest >= 0 for _, lowest in seen)
 
 
@@ -42,7 +44,9 @@ def test_a_memory_that_is_whole_is_not_masked():
             return super().rehearse(memory)
 
     network = MLP(stream.shape, 4)
-    Learner(network, Watched(), classes=range(4), memory=8, epochs=2, batch=4, inputs=stream.pixels).update(stream.tasks[0])
+    Learner(network, Watched(), classes=range(4), memory=8, epochs=2, batch=4, inputs=stream.pixels).update(
+        stream.tasks[0]
+    )
     assert seen == [False] * 3 + [True] * 3, "the first epoch begins with none"
 
 

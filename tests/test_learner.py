@@ -290,7 +290,9 @@ def test_the_state_before_the_first_task_can_be_taken_back(name):
 
 def test_weights_are_settings_and_not_in_the_state():
     stream = toy()
-    one, other = (Learner(linear(), everlearn.ER(Fixed(w)), classes=range(4), inputs=stream.pixels) for w in ((1, 1), (1, 5)))
+    one, other = (
+        Learner(linear(), everlearn.ER(Fixed(w)), classes=range(4), inputs=stream.pixels) for w in ((1, 1), (1, 5))
+    )
     other.restore(one.state())
     assert other.method.weighting.row.tolist() == [1, 5]
 

@@ -14,7 +14,9 @@ from everlearn.networks import CNN
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05) | settings
-    return Learner(network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings)
+    return Learner(
+        network, method, classes=range(stream.classes), inputs=stream.pixels, dtype=torch.float64, **settings
+    )
 
 
 class TwoParameters(nn.Module):

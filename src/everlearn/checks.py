@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.core import ranks
-from everlearn.core.ledger import RULES
+from everlearn.core.ledger import policy
 from everlearn.core.plan import Draw, reservoir
 from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
@@ -23,9 +23,8 @@ from everlearn.methods.base import Method
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
-SETTINGS = {
-    "seed": dict(whole=True),
-}
+USUAL = 200  # rows of a memory
+SETTINGS = {"seed": dict(whole=True)}
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
 
 
@@ -87,14 +86,10 @@ def device(name: str | torch.device) -> torch.device:
 
 def memory(method: Method, given: int | str) -> tuple[int, str]:
     """A memory's rows, 0 where the method keeps none, and how they are shared out."""
-    rule, _, rows = given.partition(":") if isinstance(given, str) else ("reservoir", "", given)
-    if isinstance(given, str) and rule.isdecimal() and not rows:
-        rule, rows = "reservoir", rule
-    if rule not in RULES or (isinstance(rows, str) and rows and not rows.isdecimal()):
-        raise BadInput(f"memory '{given}' is neither a number of rows nor 'balanced', 'balanced:500' or the like")
+    rule, rows = policy(given)
     if not method.remembers:
         return 0, "reservoir"
-    number("memory", count := int(rows or 200) if isinstance(rows, str) else rows, whole=True, positive=True)
+    number("memory", count := USUAL if rows is None else rows, whole=True, positive=True)
     if rule == "balanced" and method.slot_rule is not reservoir:
         raise BadInput(f"{type(method).__name__} fills its memory in its own way; leave 'balanced' away")
     return int(count), rule

@@ -42,7 +42,17 @@ Network = Annotated[
     Optional[str],
     typer.Option("--network", help="mlp, cnn, resnet18, module:attr or file.py:attr.  [default: the stream's]"),
 ]
-Memory = Annotated[Optional[int], typer.Option("--memory", help="Samples the memory holds.  [default: the stream's]")]
+Memory = Annotated[
+    Optional[str],
+    typer.Option(
+        "--memory",
+        metavar="ROWS",
+        help="Samples the memory holds; balanced:ROWS holds as many of each class.  [default: the stream's]",
+    ),
+]
+Keep = Annotated[
+    bool, typer.Option("--keep/--no-keep", help="Keep the trained network and its memory in the run's folder.")
+]
 Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs per task.  [default: the stream's]")]
 Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random.  [default: 0]")]
 Seeds = Annotated[

@@ -13,6 +13,7 @@ from everlearn.cli.options import (
     Device,
     Epochs,
     Fresh,
+    Keep,
     Memory,
     Name,
     Network,
@@ -56,6 +57,7 @@ def app(
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
+    keep: Keep = True,
     pack: Pack = None,
     deterministic: Deterministic = False,
 ) -> None:
@@ -70,7 +72,8 @@ def app(
     where: dict[str, Any] = dict(data=data, device=device.value)
     experiments = [Experiment.of(**one, **where) for one in seeded(seed, seeds, settings=settings, **asked)]
     store, out = Store(out_dir), console()
-    documents = watched(experiments, store, quiet, fresh=fresh, pack=pack, deterministic=deterministic, **where)
+    how = dict(fresh=fresh, keep=keep, pack=pack, deterministic=deterministic)
+    documents = watched(experiments, store, quiet, **how, **where)
     if as_json:
         return print_json(records.several(documents) if seeds else documents[0])
     if len(documents) == 1 and not quiet:

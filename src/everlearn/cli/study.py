@@ -14,6 +14,7 @@ from everlearn.cli.options import (
     Deterministic,
     Device,
     Fresh,
+    Keep,
     Out,
     Pack,
     Quiet,
@@ -83,6 +84,7 @@ def app(
     as_json: AsJson = False,
     quiet: Quiet = False,
     fresh: Fresh = False,
+    keep: Keep = False,
     pack: Pack = None,
     deterministic: Deterministic = False,
 ) -> None:
@@ -107,7 +109,8 @@ def app(
         done = {experiment for experiment in experiments if store.has(experiment)}
         counts = {label: {"runs": len(row), "done": len(done.intersection(row))} for label, row in chosen.rows.items()}
         return print_json({"study": chosen.name, "rows": counts}) if as_json else out.print(tables.plan(chosen, done))
-    where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack, deterministic=deterministic)
+    where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack)
+    where |= dict(deterministic=deterministic, keep=keep)
     of = dict(zip(experiments, watched(experiments, store, quiet, keep_going=True, fresh=fresh, **where)))
     documents = {label: list(runs.values()) for label, runs in records.complete(chosen, of).items()}
     gains = records.gains(documents, bases)

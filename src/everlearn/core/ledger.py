@@ -8,12 +8,25 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.errors import BadInput
+
 RULES = ("reservoir", "balanced")
+
+
+def policy(given: Any) -> tuple[str, Any]:
+    """A memory's rule and its rows, None if they are left open: of 500, `balanced`, `balanced:500`."""
+    if not isinstance(given, str):
+        return "reservoir", given
+    rule, colon, rows = given.strip().rpartition(":") if given.strip() not in RULES else (given.strip(), "", "")
+    if (rule or "reservoir") not in RULES or (colon and not rows) or not (rows.isdecimal() or not rows):
+        raise BadInput(f"memory '{given}' is neither a whole number of rows nor, say, balanced:500")
+    return rule or "reservoir", int(rows) if rows else None
 
 
 class Ledger:
@@ -31,7 +44,11 @@ class Ledger:
 
     def copy(self) -> Ledger:
         other = copy.copy(self)
-        other.offered, other.of, other.rows = self.offered.copy(), list(self.of), {c: list(r) for c, r in self.rows.items()}
+        other.offered, other.of, other.rows = (
+            self.offered.copy(),
+            list(self.of),
+            {c: list(r) for c, r in self.rows.items()},
+        )
         other.where = None if self.where is None else dict(self.where)
         return other
 

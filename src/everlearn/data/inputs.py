@@ -78,7 +78,11 @@ def described(transform: Any) -> list[str] | None:
         text = ""
     digest = lambda of: hashlib.sha256(repr((of, held)).encode()).hexdigest()[:16]
     consts = code and [repr(const) for const in code.co_consts if not inspect.iscode(const)]
-    return [kind.__qualname__, digest(text) if text else "", digest((code.co_code, consts, code.co_names)) if code else ""]
+    return [
+        kind.__qualname__,
+        digest(text) if text else "",
+        digest((code.co_code, consts, code.co_names)) if code else "",
+    ]
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -15,9 +15,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from everlearn.data.streams import Task
 from everlearn.errors import BadInput
 
-WELCOME = (
-    "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders or a Task"
-)
+WELCOME = "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders or a Task"
 
 
 def gathered(data: Any, labels: Any = None, like: Tensor | None = None) -> tuple[Tensor, Any]:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import checks, networks, registry
+from everlearn.core.ledger import policy
 from everlearn.data import Stream, sources, streams
 from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
-from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as
 from everlearn.methods.base import Method
+from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as
 from everlearn.training import Training
 from everlearn.weightings.base import weights_of
 
@@ -40,7 +41,7 @@ class Experiment:
     stream: Spec
     network: Spec | None  # None: as the data, which are not here, suggest
     training: Training
-    memory: int  # 0 where the method keeps none
+    memory: int | str  # rows, 0 where the method keeps none; `balanced:500` where classes share them equally
     seed: int
 
     @classmethod
@@ -63,6 +64,10 @@ class Experiment:
         An option that two of them have is named such as `weighting.hidden`. Strings are read as the setting's type.
         """
         method, weighting = _weighed(method, weighting)
+        if given.get("memory") is not None:
+            rule, given["memory"] = policy(given["memory"])
+        else:
+            rule = "reservoir"
         found = {"method": look_up("method", method), "weighting": look_up("weighting", weighting)}
         found["stream"] = _data(stream, data)
         source = found["stream"]
@@ -90,7 +95,7 @@ class Experiment:
                 if found.get(kind) and key in found[kind].given:
                     raise BadInput(f"{key} is given twice, with {found[kind].name} and on its own; once is enough")
                 settings[kind, key] = read_as(key, value, {**kinds, "training": TRAINING, "": OWN}[kind][key])
-        return _resolved(cls, found, kinds, settings, device)
+        return _resolved(cls, found, kinds, settings, device, rule)
 
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Experiment:
@@ -100,7 +105,8 @@ class Experiment:
                 return cls.of(**legacy.settings(document))
             method, weighting, stream = (Spec.parse(document[kind]) for kind in ("method", "weighting", "stream"))
             network, training = document["network"], Training(**document["training"])
-            numbers = int(document["memory"]), int(document["seed"])
+            rows = document["memory"]
+            numbers = rows if isinstance(rows, str) and policy(rows) else int(rows), int(document["seed"])
             return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
         except (KeyError, TypeError, AttributeError):
             raise NoDocument("this is not the document of an experiment; a result has it under 'experiment'") from None
@@ -171,7 +177,7 @@ class Experiment:
     def name(self) -> str:
         """The run's folder: what a person looks for, then the hash that makes it unique."""
         plain = lambda text: "".join(c if c.isalnum() or c in ".-+" else "_" for c in text)[-40:]
-        size = f"-m{self.memory}" if self.memory else ""
+        size = f"-m{plain(str(self.memory))}" if self.memory else ""
         words = f"{plain(self.stream.name)}-{plain(self.label)}{size}-e{self.training.epochs}-s{self.seed}"
         return f"{words}-{self.hash[:8]}"
 
@@ -278,7 +284,7 @@ def _memory(given: Mapping[str, Any]) -> int | None:
 
 
 def _resolved(
-    cls: type[Experiment], found: dict[str, Found], kinds: Mapping[str, Any], settings: Mapping, device: str
+    cls: type[Experiment], found: dict[str, Found], kinds: Mapping[str, Any], settings: Mapping, device: str, rule: str
 ) -> Experiment:
     """Everything that was left open, written out; what cannot be is refused."""
     of = lambda kind: {key: value for (place, key), value in settings.items() if place == kind}
@@ -325,4 +331,6 @@ def _resolved(
     specs: dict[str, Any] = {
         kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")
     }
-    return cls(**specs, training=training, memory=own["memory"] if method.remembers else 0, seed=own["seed"])
+    rows = checks.memory(method, own["memory"] if rule == "reservoir" else f"{rule}:{own['memory']}")[0]
+    memory = f"{rule}:{rows}" if rows and rule != "reservoir" else rows
+    return cls(**specs, training=training, memory=memory, seed=own["seed"])

@@ -25,10 +25,11 @@ from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import provenance
 from everlearn.experiments.experiment import Experiment, load
-from everlearn.spec import Spec, look_up, options_of
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner
+from everlearn.learner import saved as saved_learner
 from everlearn.methods.base import Method
+from everlearn.spec import Spec, look_up, options_of
 from everlearn.weightings.base import Weighting
 
 Report = Callable[[dict], None]
@@ -62,6 +63,7 @@ def run(
     out: Path | str | None = None,
     device: str = "auto",
     fresh: bool = False,
+    keep: bool = True,
     data: Path | str | None = None,
     report: Report | None = None,
     **settings: Any,
@@ -71,6 +73,7 @@ def run(
     `method`, `weighting`, `stream` and `network` are what Experiment.of takes: names, `file.py:attr`, classes or
     objects. Or `method` is an Experiment, such as `Experiment.read(result["experiment"])`, which is run as it is. With
     `out`, the run is kept in a folder there, and an experiment that is there already is not run again unless `fresh`.
+    The folder has the trained network too, unless `keep` is False: Learner.load reads it.
     Of a `network` that is an nn.Module a copy is trained; it, and what is made inside a function or at a prompt, has
     no name to be kept under. Threads wait for each other; for runs side by side use processes.
     """
@@ -94,7 +97,7 @@ def run(
             store = Store(out)
             if (result := None if fresh else store.result(experiment)) is not None:
                 return result
-            return finish(recorded(experiment, store, choose(device), data, report, fresh))
+            return finish(recorded(experiment, store, choose(device), data, report, fresh, keep=keep))
         made = Run(experiment, load(experiment.stream, data), choose(device), copy.deepcopy(module), own)
         return finish(made.steps(report or (lambda record: None)))
 
@@ -139,8 +142,10 @@ def recorded(
     report: Report | None = None,
     fresh: bool = False,
     deterministic: bool = False,
+    keep: bool = False,
 ) -> Steps:
-    """The run, one step at a time, written to the store as it goes."""
+    """The run, one step at a time, written to the store as it goes; if it is to `keep` them, with its network and what
+    it takes to teach it on."""
     stream = load(experiment.stream, data)  # what is wrong with the data shows before anything is written
     run = Run(experiment, stream, device, deterministic=deterministic)
     if report:
@@ -160,6 +165,8 @@ def recorded(
                 task, epoch, _ = saved["at.learner.progress"].tolist()
                 report({"event": "resumed", "task": task, "epoch": epoch})
             result = yield from run.steps(record, recording.tensors, recording.checkpoint, saved)
+            for name, content in run.kept().items() if keep else ():
+                recording.file(name, content)
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
@@ -272,6 +279,12 @@ class Run:
                     "resumed": resumed,
                 },
             }
+
+    def kept(self) -> dict[str, bytes]:
+        """The learner as files, its classes by the stream's names."""
+        named = self.experiment.network
+        built = {"spec": named and named.document(), "shape": self.stream.shape, "classes": self.stream.classes}
+        return saved_learner.keep(self.learner, built, self.stream.names)
 
     def _resume(self, saved: dict) -> tuple[list[metrics.Accuracies], float, int]:
         """Be where a run was: its accuracies so far, its seconds, how often it has been resumed."""

@@ -200,7 +200,10 @@ class Recording:
 
     def tensors(self, name: str, tensors: dict) -> None:
         # Not by safetensors itself: a full disk is to be an OSError like any other.
-        (self.folder / f"{name}.safetensors").write_bytes(_bytes(tensors))
+        self.file(f"{name}.safetensors", _bytes(tensors))
+
+    def file(self, name: str, content: bytes) -> None:
+        (self.folder / name).write_bytes(content)
 
 
 def _seconds(given: str | float) -> float:

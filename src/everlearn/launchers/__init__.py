@@ -43,13 +43,15 @@ class Job:
     data: Path | None = None
     fresh: bool = False
     deterministic: bool = False
+    keep: bool = False  # the trained network too
     jobs: int | None = None  # at most so many at a time; None: the launcher decides
     pack: int | None = None  # runs that share a GPU; None: as many as fit
     options: Mapping[str, str | int] = field(default_factory=dict)  # the launcher's own
 
     def steps(self, experiment: Experiment, report: Callable[[dict], None] | None = None) -> run.Steps:
         """The run, one step at a time, kept in the store."""
-        return run.recorded(experiment, self.store, self.device, self.data, report, self.fresh, self.deterministic)
+        how = dict(fresh=self.fresh, deterministic=self.deterministic, keep=self.keep)
+        return run.recorded(experiment, self.store, self.device, self.data, report, **how)
 
 
 def perform(

@@ -23,8 +23,8 @@ from everlearn.core.theta import small
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.run import parameters
-from everlearn.spec import look_up
 from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
+from everlearn.spec import look_up
 
 
 def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:

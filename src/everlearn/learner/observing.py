@@ -12,7 +12,6 @@ from everlearn.core.capture import on_own_stream, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import keys
 from everlearn.core.seeding import Randomness
-from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.learner import teaching
 from everlearn.methods.base import Method

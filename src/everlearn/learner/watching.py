@@ -126,6 +126,11 @@ def shown(learner: Learner, task: Task, progress: bool | None) -> Iterator[Displ
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     steps = math.ceil(len(task.train[0]) / learner.batch) * (learner.epochs - learner.epoch)
-    columns = (TextColumn("{task.description}"), BarColumn(20), TimeRemainingColumn(), TextColumn("{task.fields[seen]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(20),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[seen]}"),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         yield Bar(bar, f"task {learner.tasks + 1}", steps)

@@ -12,10 +12,10 @@ from everlearn.data import STREAMS, sources
 from everlearn.errors import unknown
 from everlearn.experiments.defaults import defaults
 from everlearn.experiments.experiment import Experiment
-from everlearn.spec import look_up, options_of
 from everlearn.experiments.studies import STUDIES
 from everlearn.report.sheet import Sheet
 from everlearn.report.tables import plain
+from everlearn.spec import look_up, options_of
 
 
 def described(thing: Callable) -> str:

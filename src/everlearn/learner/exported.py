@@ -1,0 +1,106 @@
+"""A trained network for use elsewhere, without this library."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn.data import Inputs, Pixels
+from everlearn.errors import BadInput
+from everlearn.learner import saved
+from everlearn.methods.base import Method
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+
+class Deployed(nn.Module):
+    """From samples as they are stored to a score per class: the preprocessing and the network in one."""
+
+    def __init__(self, inputs: Pixels | Inputs, network: nn.Module):
+        super().__init__()
+        self.network, self.prepare = network, inputs if isinstance(inputs, Inputs) else None
+        if isinstance(inputs, Pixels):
+            self.register_buffer("scale", inputs.scale.clone())
+            self.register_buffer("shift", inputs.shift.clone())
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.prepare is None:
+            return self.network(x.to(self.scale.dtype) * self.scale + self.shift)
+        return self.network(self.prepare(x))
+
+
+def plain(learner: Learner) -> nn.Module:
+    """A copy of the network on the CPU, in evaluation mode, every tensor with memory of its own."""
+    learner.net.sync()
+    return copy.deepcopy(learner.net.unbind()).cpu().eval()
+
+
+def export(learner: Learner, file: str | os.PathLike[str]) -> None:
+    file = Path(file).expanduser()
+    ways = {".safetensors": _safetensors, ".pt": _state_dict, ".pth": _state_dict, ".pt2": _program, ".onnx": _onnx}
+    if file.suffix not in ways:
+        raise BadInput(f"{file.name} ends in none of {', '.join(ways)}")
+    if learner.inputs is None or learner.memory is None:
+        raise BadInput("this learner has met no sample yet; teach it first: learner.update(data)")
+    if type(learner.method).predict is not Method.predict:
+        raise BadInput(
+            f"{type(learner.method).__name__} does not predict by its network's logits, which an export would hold; "
+            "use learner.predict"
+        )
+    ways[file.suffix](learner, file)
+
+
+def _safetensors(learner: Learner, file: Path) -> None:
+    about = saved.document(learner)
+    saved.write(file, plain(learner).state_dict(), {key: about[key] for key in ("format", "classes", "inputs")})
+
+
+def _state_dict(learner: Learner, file: Path) -> None:
+    torch.save(plain(learner).state_dict(), file)
+
+
+def _ready(learner: Learner) -> tuple[Deployed, Tensor]:
+    """The module, and samples to try it with."""
+    module = Deployed(learner.inputs.to("cpu", learner.dtype), plain(learner)).eval()
+    like = learner.memory.x
+    return module, torch.zeros(2, *like.shape[1:], dtype=like.dtype)
+
+
+def _names(learner: Learner) -> str:
+    return json.dumps(learner.labels.document()["names"])
+
+
+def _program(learner: Learner, file: Path) -> None:
+    module, example = _ready(learner)
+    program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, file, extra_files={"classes.json": _names(learner)})
+
+
+def _onnx(learner: Learner, file: Path) -> None:
+    try:
+        import onnx  # pyright: ignore[reportMissingImports]
+        import onnxscript  # pyright: ignore[reportMissingImports]  # noqa: F401
+    except ImportError as error:
+        raise BadInput(f"an ONNX file needs {error.name}: pip install 'everlearn[onnx]'") from None
+    module, example = _ready(learner)
+    batch: Any = {0: torch.export.Dim("batch")}
+    made = torch.onnx.export(
+        module,
+        (example,),
+        dynamo=True,
+        dynamic_shapes=(batch,),
+        input_names=["samples"],
+        output_names=["scores"],
+        verbose=False,
+    )
+    assert made is not None
+    proto = made.model_proto
+    onnx.helper.set_model_props(proto, {"classes": _names(learner)})
+    onnx.save(proto, file)
