@@ -257,7 +257,7 @@ def test_more_classes_than_announced_and_images_of_another_shape_are_refused():
     stream = toy(tasks=2)
     learner = Learner(MLP((1, 8, 8), 2), everlearn.ER(), classes=2, inputs=stream.pixels, memory=8, batch=4)
     learner.update(stream.tasks[0])
-    with pytest.raises(everlearn.BadInput, match="labels 2, 3 would make 4 classes, .* told classes=2"):
+    with pytest.raises(everlearn.BadInput, match=r"labels 2, 3 would make 4 classes, .* told classes=2"):
         learner.update(stream.tasks[1])
     other = toy(side=6).tasks[0]
     with pytest.raises(everlearn.BadInput, match="one kind"):

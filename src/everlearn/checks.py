@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from numbers import Integral
 from typing import Any
@@ -95,9 +95,8 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
     return int(count), rule
 
 
-def parts(given: Method, network: nn.Module, inputs: Any) -> None:
+def parts(network: nn.Module, inputs: Any) -> None:
     """What a learner is made of."""
-    method(given)
     if not isinstance(network, nn.Module):
         raise BadInput(f"the network must be an nn.Module object, not {network!r}")
     if inputs is not None and not callable(inputs):
@@ -129,12 +128,14 @@ def samples(learner, x: Tensor) -> None:
         raise BadInput("samples must be a tensor; torch.from_numpy makes one of an array")
     if x.ndim < 1 or not len(x):
         raise BadInput("there is no sample among the data")
+    if not x.numel():
+        raise BadInput(f"samples of shape {list(x.shape[1:])}, with nothing in them")
     held = None if learner.memory is None else learner.memory.x
     if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
         kind = lambda of: f"{of.dtype} samples of shape {tuple(of.shape[1:])}"
         raise BadInput(f"{kind(x)} after {kind(held)}; a learner takes one kind")
     if x.is_floating_point() and not all(map(torch.isfinite, x.aminmax())):
-        raise BadInput("samples have a value that is not a finite number")
+        raise BadInput("samples have a value that is NaN or inf; leave such samples out, or fill them in")
     if not isinstance(learner.inputs, Pixels):
         return
     if x.ndim != 4 or learner.inputs.channels not in (1, x.shape[1]):
@@ -186,12 +187,27 @@ def ready(learner, task: Task) -> None:
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     if learner.net.refrozen:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
-    learner.logits(x[:1])  # a network that answers otherwise is refused now
+    tried(lambda: learner.logits(x[:1]), x)  # a network that answers otherwise is refused now
     if learner.batch == ranks.world_size():
         try:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def tried(ask: Callable[[], Any], x: Tensor) -> Any:
+    """Ask the network something for the first time; what it cannot do with samples like these is said of them."""
+    try:
+        return ask()
+    except (torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
+    except (RuntimeError, TypeError, IndexError) as error:
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        kind = f"{str(x.dtype).removeprefix('torch.')} samples of shape {tuple(x.shape[1:])}"
+        raise BadInput(
+            f"the network cannot take {kind} ({words[0]}); `inputs` says how they become what it takes, "
+            "such as inputs=lambda x: x.float()"
+        ) from error
 
 
 def answer(learner, answer: Tensor, samples: int) -> None:
@@ -213,7 +229,7 @@ def stream(learner, tasks: Iterable[Task]) -> list[Task]:
 
 
 def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:
-    """A state that is not of a learner like this one; what it says of classes and inputs, if it is not too old for that."""
+    """A state that is not of a learner like this one; what it says of classes and inputs, if it is not too old."""
     if not isinstance(state, Mapping) or not state.keys() >= LEARNERS:
         raise BadInput("this is not a learner's state; learner.state() gives one")
     memory = part(state, "memory")

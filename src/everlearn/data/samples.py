@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +22,8 @@ WELCOME = "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensor
 def gathered(data: Any, labels: Any = None, like: Tensor | None = None) -> tuple[Tensor, Any]:
     """Samples as one tensor [N, …] and their labels, read once. `like` are samples the learner holds already."""
     if labels is not None:
-        return tensor(data), _labels(labels, len(data))
+        x = tensor(data)
+        return x, _labels(labels, len(x))
     if isinstance(data, Task):
         return data.train
     if isinstance(data, (str, os.PathLike)):
@@ -52,7 +54,14 @@ def samples(data: Any, like: Tensor | None = None) -> Tensor:
 def tensor(of: Any) -> Tensor:
     """Samples as a tensor: bytes stay bytes, other whole numbers become long, floats stay floats."""
     if not isinstance(of, Tensor):
+        if hasattr(of, "toarray"):
+            raise BadInput("sparse samples are not supported; .toarray() makes them dense")
         array = np.asarray(of)
+        if array.dtype.kind == "O":  # numbers, perhaps
+            with contextlib.suppress(ValueError, TypeError):
+                array = array.astype(np.float64)
+        if array.dtype.kind == "c":
+            raise BadInput("Complex data not supported; samples must be real numbers")
         if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
             raise BadInput(f"samples of type {array.dtype}; they must be numbers")
         if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
@@ -119,6 +128,10 @@ def _joined(batches: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
 
 
 def _labels(labels: Any, samples: int) -> Any:
+    if hasattr(labels, "__array__") and not isinstance(labels, Tensor):
+        labels = np.asarray(labels)
+    if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
         raise BadInput(f"labels {labels!r}; give one for each sample")
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:

@@ -25,15 +25,10 @@ class Deployed(nn.Module):
 
     def __init__(self, inputs: Pixels | Inputs, network: nn.Module):
         super().__init__()
-        self.network, self.prepare = network, inputs if isinstance(inputs, Inputs) else None
-        if isinstance(inputs, Pixels):
-            self.register_buffer("scale", inputs.scale.clone())
-            self.register_buffer("shift", inputs.shift.clone())
+        self.network, self.inputs = network, inputs
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.prepare is None:
-            return self.network(x.to(self.scale.dtype) * self.scale + self.shift)
-        return self.network(self.prepare(x))
+        return self.network(self.inputs(x))
 
 
 def plain(learner: Learner) -> nn.Module:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from everlearn import checks
 from everlearn.core.snapshot import Snapshot
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, widen
@@ -32,7 +33,7 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
         return
     first = not learner.classes
     if learner.head is None:
-        learner.head = head_of(learner.net, learner.inputs(x[:1].to(learner.device)))
+        learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(x[:1].to(learner.device))), x)
     learner.labels.add(new)
     try:
         resize(learner, learner.classes)
@@ -45,6 +46,7 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
 
 def resize(learner: Learner, outputs: int) -> None:
     """Another number of outputs, for the network and all that follows it."""
+    assert learner.head is not None  # it was found, or a state says it
     layer: Any = learner.net.module.get_submodule(learner.head)
     if layer.out_features == outputs:
         return
@@ -86,7 +88,7 @@ def head_of(net: MainNet, x: Tensor) -> str:
     if last is None or [shape for layer, shape in calls if layer is last][-1:] != [answer.shape]:
         raise BadInput(f"the network's answer is not a plain linear layer's, so it cannot grow; {REMEDY}")
     assert isinstance(last, nn.Linear)
-    name, weights = linear[last], [weight for weight in last.parameters(recurse=False)]
+    name, weights = linear[last], list(last.parameters(recurse=False))
     if not all(weight.requires_grad for weight in weights):
         raise BadInput(f"the network's last layer, {name}, is frozen, so new classes cannot be learned; {REMEDY}")
     uses = [p for layer in net.module.modules() for p in layer._parameters.values() if p is not None]

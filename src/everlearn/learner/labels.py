@@ -114,9 +114,11 @@ def plain(label: Any) -> Any:
         hash(label)
     except TypeError:
         raise BadInput(f"a label that is a {type(label).__name__}; it must be hashable: a number, a word") from None
-    if label is None or (isinstance(label, float) and math.isnan(label)):
-        raise BadInput(f"a sample without a label: {label!r}")
-    return int(label) if isinstance(label, float) and label.is_integer() else label
+    if label is None or (isinstance(label, float) and not math.isfinite(label)):
+        raise BadInput(f"a sample without a label: {label!r}; NaN and inf are none")
+    if isinstance(label, float) and not label.is_integer():
+        raise BadInput(f"Unknown label type: continuous, such as {label!r}; a label names a class")
+    return int(label) if isinstance(label, float) else label
 
 
 def _written(name: Any) -> Any:

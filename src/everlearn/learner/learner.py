@@ -22,14 +22,15 @@ from everlearn.core.seeding import Randomness
 from everlearn.core.state import as_bytes, joined, part
 from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet, small
-from everlearn.data import Inputs, Pixels, Stream, Task
+from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
-from everlearn.data.samples import gathered, samples
+from everlearn.data.samples import gathered
 from everlearn.errors import BadInput
 from everlearn.learner import growth, observing, saved, teaching, watching
+from everlearn.learner.answering import Answering
+from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
-from everlearn.metrics import Accuracies, accuracy
 from everlearn.registry import find, weighed
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
@@ -39,7 +40,7 @@ Stepping = Generator[None, None, None]  # a pause after each step
 Report = Callable[[dict[str, Any]], None]
 
 
-class Learner:
+class Learner(Answering, Estimator):
     """Teach it with `update(data)`, ask it with `predict(samples)`, from one thread at a time.
 
     `network` is any nn.Module from samples to logits; it is trained in place. `method` and `weighting` are names, as on
@@ -62,7 +63,7 @@ class Learner:
     batch: int
     device: torch.device
     capacity: int  # of the memory; 0 where the method keeps none
-    inputs: Pixels | Inputs | None  # None: to be chosen when the first samples come
+    inputs: Any  # a Pixels or an Inputs; None until the first samples come, if nobody has said which
     width: int  # of the features, where the method keeps them
     changed_inputs: bool = False  # may a state have been made with other inputs?
 
@@ -83,9 +84,13 @@ class Learner:
         dtype: torch.dtype = torch.float32,
         **settings: Any,
     ) -> None:
-        method = named(method, weighting)
-        checks.parts(method, network, inputs)
+        checks.parts(network, inputs)
         training = checks.training(training, settings)
+        given = dict(method=method, weighting=weighting, classes=classes, memory=memory, training=training)
+        given |= dict(inputs=inputs, capture=capture, compile=compile, seed=seed, device=device, dtype=dtype)
+        self._keep_first(network, given)
+        method = named(method, weighting)
+        checks.method(method)
         capacity, self.rule = checks.memory(method, memory)
         checks.numbers(seed=seed)
         self.labels = Labels(classes)
@@ -213,6 +218,20 @@ class Learner:
         kind = self.dtype if self.memory is None else self.memory.x.dtype
         return x.to(kind) if x.is_floating_point() and kind.is_floating_point else x
 
+    @property
+    def small(self) -> bool:
+        """Is it taught on one thread?"""
+        return self.device.type == "cpu" and small(self.net.theta.numel())
+
+    @contextlib.contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = torch.get_num_threads()
+        torch.set_num_threads(1 if self.small else before)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
+
     def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
         checks.ready(self, task)
         mark = marked(task)
@@ -262,7 +281,7 @@ class Learner:
 
     # Keeping ------------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
-        """All it has learned, between two epochs (callbacks are called there) or two tasks; `restore` goes on from it."""
+        """All it has learned, between two epochs (in callbacks) or two tasks; `restore` goes on from it."""
         if self._torn:
             raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
         method, memory = self.method, self.memory
@@ -327,83 +346,6 @@ class Learner:
         from everlearn.learner import exported
 
         exported.export(self, file)
-
-    # Asking -------------------------------------------------------------------------------------------------------
-    @property
-    def small(self) -> bool:
-        """Is it taught on one thread?"""
-        return self.device.type == "cpu" and small(self.net.theta.numel())
-
-    @contextlib.contextmanager
-    def _threads(self) -> Iterator[None]:
-        before = torch.get_num_threads()
-        torch.set_num_threads(1 if self.small else before)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
-
-    @torch.no_grad()
-    def logits(self, x: Tensor) -> Tensor:
-        """The network's answer to samples as stored, [N, classes]."""
-        answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
-        checks.answer(self, answer, len(x))
-        return answer
-
-    @torch.no_grad()
-    def features(self, x: Tensor) -> Tensor:
-        """What the network's head, or its last linear layer, reads of samples as stored, [N, d]."""
-        return self._asked(self.net.features, x)
-
-    def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        self._receive(x)
-        checks.samples(self, x)
-        self.net.sync()
-        try:
-            with self.net.evaluating():
-                return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
-        finally:
-            self.net.unbind()
-
-    def _scores(self, data: Any) -> Tensor:
-        """A score per class for each sample, [N, classes]."""
-        if not self.classes:
-            raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
-        x = self._stored(samples(data, None if self.memory is None else self.memory.x))
-        scores = self.method.predict(self, x)
-        missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
-        return nn.functional.pad(scores, (0, missing), value=-torch.inf) if missing else scores
-
-    def predict(self, data: Any) -> Any:
-        """The most likely class of each sample, by its label: a tensor if they are whole numbers and you give one, else
-        an array."""
-        return self.labels.of(self._scores(data).argmax(dim=1), data)
-
-    def predict_proba(self, data: Any) -> Any:
-        """The softmax of the scores, [N, classes] in the order of `classes_`: a tensor if you give one, or an array."""
-        chances = self._scores(data).softmax(dim=1)
-        return chances if isinstance(data, Tensor) else chances.cpu().numpy()
-
-    def score(self, data: Any, labels: Any = None) -> float:
-        """The share of samples classified rightly among all classes met; a label never met cannot be."""
-        x, y = gathered(data, labels, None if self.memory is None else self.memory.x)
-        names, codes = coded(y)
-        if not len(codes):
-            raise BadInput("there is no sample among the data")
-        right = torch.tensor(self.labels.numbers(names))[codes]
-        return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
-
-    def evaluate(self, stream: Stream) -> Accuracies:
-        """Accuracy on the test samples of every task of a stream, learned or not."""
-        rows = []
-        for task in checks.stream(self, stream):
-            scores, (_, y) = self.method.predict(self, self._stored(task.test[0])), task.test
-            if not self.labels.numbered:
-                names, codes = coded(y)
-                y = torch.tensor(self.labels.numbers(names))[codes]
-            own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
-            rows.append(accuracy(scores, y.to(self.device), own))
-        return Accuracies(*torch.tensor(rows).T.tolist())
 
 
 def named(method: str | Method, weighting: str | Weighting | None) -> Method:

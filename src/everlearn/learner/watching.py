@@ -31,8 +31,9 @@ def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | N
         return task, None
     if isinstance(validation, Real) and not isinstance(validation, bool):
         x, y = task.train
-        count = round(float(validation) * len(x))
-        if not (0 < validation < 1 and 0 < count < len(x)):
+        share = float(validation)
+        count = round(share * len(x))
+        if not (0 < share < 1 and 0 < count < len(x)):
             raise BadInput(f"validation {validation} of {len(x)} samples leaves none to learn from or none to test on")
         order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
         held, rest = order[:count], order[count:].sort().values

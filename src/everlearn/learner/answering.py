@@ -1,0 +1,106 @@
+"""What a learner can be asked: its network's answers, and how right they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from everlearn import checks
+from everlearn.core.memory import Memory
+from everlearn.core.theta import MainNet
+from everlearn.data import Stream
+from everlearn.data.samples import gathered, samples
+from everlearn.errors import BadInput
+from everlearn.learner.labels import Labels, coded
+from everlearn.methods.base import Method
+from everlearn.metrics import Accuracies, accuracy
+
+EVALUATION_BATCH = 500
+
+
+class Answering:
+    """The part of a learner that answers; what it needs of the rest is named here."""
+
+    net: MainNet
+    memory: Memory | None
+    method: Method
+    labels: Labels
+    inputs: Any
+    device: torch.device
+    classes: int
+
+    if TYPE_CHECKING:
+
+        def _receive(self, x: Tensor) -> None: ...
+
+        def _stored(self, x: Tensor) -> Tensor: ...
+
+    @torch.no_grad()
+    def logits(self, x: Tensor) -> Tensor:
+        """The network's answer to samples as stored, [N, classes]."""
+        answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+        checks.answer(self, answer, len(x))
+        return answer
+
+    @torch.no_grad()
+    def features(self, x: Tensor) -> Tensor:
+        """What the network's head, or its last linear layer, reads of samples as stored, [N, d]."""
+        return self._asked(self.net.features, x)
+
+    def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        self._receive(x)
+        checks.samples(self, x)
+        self.net.sync()
+        try:
+            with self.net.evaluating():
+                return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+        finally:
+            self.net.unbind()
+
+    def _scores(self, data: Any) -> Tensor:
+        """A score per class for each sample, [N, classes]."""
+        if not self.classes:
+            raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+        x = self._stored(samples(data, None if self.memory is None else self.memory.x))
+        scores = self._judged(x)
+        missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
+        return nn.functional.pad(scores, (0, missing), value=-torch.inf) if missing else scores
+
+    def _judged(self: Any, x: Tensor) -> Tensor:
+        """The method's scores."""
+        return self.method.predict(self, x)
+
+    def predict(self, data: Any) -> Any:
+        """The most likely class of each sample, by its label: a tensor if they are whole numbers and you give one, else
+        an array."""
+        return self.labels.of(self._scores(data).argmax(dim=1), data)
+
+    def predict_proba(self, data: Any) -> Any:
+        """The softmax of the scores, [N, classes] in the order of `classes_`: a tensor if you give one, or an array."""
+        chances = self._scores(data).softmax(dim=1)
+        return chances if isinstance(data, Tensor) else chances.cpu().numpy()
+
+    def score(self, data: Any, y: Any = None) -> float:
+        """The share of samples classified rightly among all classes met; a label never met cannot be."""
+        x, y = gathered(data, y, None if self.memory is None else self.memory.x)
+        names, codes = coded(y)
+        if not len(codes):
+            raise BadInput("there is no sample among the data")
+        right = torch.tensor(self.labels.numbers(names))[codes]
+        return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
+
+    def evaluate(self, stream: Stream) -> Accuracies:
+        """Accuracy on the test samples of every task of a stream, learned or not."""
+        rows = []
+        for task in checks.stream(self, stream):
+            assert task.test is not None  # or it was refused
+            scores, y = self._judged(self._stored(task.test[0])), task.test[1]
+            if not self.labels.numbered:
+                names, codes = coded(y)
+                y = torch.tensor(self.labels.numbers(names))[codes]
+            own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
+            rows.append(accuracy(scores, y.to(self.device), own))
+        return Accuracies(*torch.tensor(rows).T.tolist())

@@ -1,0 +1,100 @@
+"""scikit-learn's manners: a learner can be cloned, searched over and put into a pipeline like any classifier."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from everlearn.core.theta import widen
+from everlearn.data.samples import gathered
+from everlearn.errors import BadInput, unknown
+from everlearn.learner.labels import plain
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+
+class Estimator:
+    """The part of a learner that scikit-learn knows."""
+
+    _made_with: dict[str, Any]  # as it was given, the method and weighting before they were used
+    _first: dict[str, Tensor]  # the network as it came
+    _first_outputs: dict[str, int]  # of each of its linear layers
+
+    def _keep_first(self, network: nn.Module, given: dict[str, Any]) -> None:
+        """How it was made, to make another like it."""
+        fresh = {key: copy.deepcopy(given[key]) for key in ("method", "weighting")}
+        self._made_with = {"network": network} | given | fresh
+        self._first = {
+            name: tensor.detach().cpu().clone() if isinstance(tensor, Tensor) else tensor
+            for name, tensor in network.state_dict().items()
+        }
+        layers = network.named_modules()
+        self._first_outputs = {name: layer.out_features for name, layer in layers if isinstance(layer, nn.Linear)}
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What it was made with, by name."""
+        return dict(self._made_with)
+
+    def set_params(self, **params: Any) -> Any:
+        """Be made anew, with these settings changed: all it has learned is gone."""
+        for name in params:
+            if name not in self._made_with:
+                raise unknown("setting of a Learner", name, self._made_with)
+        made = self._made_with | params
+        network = params["network"] if "network" in params else self._untaught(self._made_with["network"])
+        fresh = {key: copy.deepcopy(made[key]) for key in ("method", "weighting")}
+        self.__init__(**made | fresh | {"network": network})
+        return self
+
+    def __sklearn_clone__(self) -> Any:
+        """Another learner, made with the same and taught nothing."""
+        network = self._untaught(copy.deepcopy(self._rested()))
+        fresh = {key: copy.deepcopy(self._made_with[key]) for key in ("method", "weighting")}
+        return type(self)(**self._made_with | fresh | {"network": network})
+
+    def _rested(self: Any) -> nn.Module:
+        return self.net.unbind()
+
+    def _untaught(self, network: nn.Module) -> nn.Module:
+        """A network of the same make as it came."""
+        for name, outputs in self._first_outputs.items():
+            if (layer := network.get_submodule(name)).out_features != outputs:
+                widen(layer, outputs)
+        network.load_state_dict(self._first)
+        return network
+
+    def fit(self: Any, X: Any, y: Any = None) -> Learner:  # scikit-learn's name
+        """Forget everything and learn these data as a first task."""
+        self.set_params()
+        return self.update(X, y)
+
+    def partial_fit(self: Any, X: Any, y: Any = None, classes: Any = None) -> Learner:
+        """`observe`, and the learner itself; `classes`, with the first call, are labels that compete from the start."""
+        from everlearn.learner import growth
+
+        if classes is not None:
+            names = list(map(plain, classes))
+            if not self.classes:
+                x, _ = gathered(X, y)
+                self._receive(x := self._stored(x))
+                growth.grow(self, self.labels.new(names), x)
+            elif strange := self.labels.new(names):
+                raise BadInput(f"classes has {strange[0]!r}, which it had not with the first call")
+        self.observe(X, y)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=True, three_d_array=True),
+        )
+
+    def __sklearn_is_fitted__(self: Any) -> bool:
+        return bool(self.classes and (self.tasks or self.prequential.batches))

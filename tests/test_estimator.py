@@ -1,0 +1,118 @@
+"""scikit-learn's manners: clone, search, pipelines, partial_fit, and those of its own checks that apply."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone, is_classifier
+from sklearn.datasets import load_iris
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+from torch import nn
+
+import everlearn
+
+# A learner is made around a network that it trains in place, and is no list of settings that `fit` first reads; it has
+# errors and warnings of its own; it takes any shape, and whole numbers as token ids.
+NOT_OURS = {
+    "check_no_attributes_set_in_init",
+    "check_estimators_overwrite_params",
+    "check_dont_overwrite_parameters",
+    "check_estimators_unfitted",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_n_features_in_after_fitting",
+    "check_n_features_in",
+    "check_estimators_dtypes",
+    "check_dtype_object",
+    "check_estimators_empty_data_messages",
+    "check_array_api_input",
+    "check_classifier_data_not_an_array",
+    "check_supervised_y_2d",
+    "check_parameters_default_constructible",
+    "check_set_params",
+    "check_fit1d",
+    "check_fit2d_predict1d",
+    "check_requires_y_none",
+}
+
+
+class Padded(nn.Module):
+    """A network for vectors of up to 24 numbers: the checks bring several lengths."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(24, 16), nn.Linear(16, 2)
+
+    def forward(self, x):
+        return self.head(self.body(nn.functional.pad(x, (0, 24 - x.shape[1]))).relu())
+
+
+def learner(**settings) -> everlearn.Learner:
+    torch.manual_seed(0)
+    return everlearn.Learner(Padded(), "er", **(dict(epochs=10, batch=8, lr=0.1, memory=50) | settings))
+
+
+def flowers() -> tuple[np.ndarray, np.ndarray]:
+    found = load_iris()
+    return found.data.astype("float32"), found.target_names[found.target]
+
+
+def checks():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        every = list(estimator_checks_generator(learner(), legacy=True))
+    for estimator, check in every:
+        name = check.func.__name__
+        if name not in NOT_OURS:
+            yield pytest.param(estimator, check, id=name)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("estimator", "check"), list(checks()))
+def test_scikit_learns_own_check(estimator, check):
+    check(estimator)
+
+
+def test_a_clone_is_untaught_and_learns_the_same():
+    x, y = flowers()
+    taught = learner().fit(x, y)
+    other = clone(taught)
+    assert other.classes == 0 and other.net.module.head.out_features == 2, "the head is as it came"
+    assert (other.fit(x, y).predict(x) == taught.predict(x)).all()
+    assert torch.equal(other.net.theta, taught.net.theta)
+
+
+def test_fit_begins_anew():
+    x, y = flowers()
+    one = learner().fit(x, y)
+    first = one.net.theta.detach().clone()
+    assert torch.equal(one.fit(x, y).net.theta, first) and one.tasks == 1
+
+
+def test_a_learner_goes_into_pipelines_and_searches():
+    x, y = flowers()
+    assert is_classifier(learner())
+    assert cross_val_score(make_pipeline(StandardScaler(), learner()), x, y, cv=3).mean() > 0.85
+    search = GridSearchCV(learner(), {"memory": [10, "balanced:30"]}, cv=2).fit(x, y)
+    assert search.best_params_["memory"] in (10, "balanced:30")
+
+
+def test_partial_fit_is_told_all_classes_once():
+    x, y = flowers()
+    one = learner()
+    for rows in np.array_split(np.random.default_rng(0).permutation(len(x)), 15):
+        assert one.partial_fit(x[rows], y[rows], classes=np.unique(y)) is one
+    assert one.classes_.tolist() == ["setosa", "versicolor", "virginica"] and one.prequential.samples == 150
+    with pytest.raises(everlearn.BadInput, match="classes has 'tulip'"):
+        one.partial_fit(x, y, classes=["tulip"])
+
+
+def test_settings_can_be_read_and_set():
+    one = learner(seed=3)
+    assert one.get_params()["seed"] == 3 and one.get_params()["training"].epochs == 10
+    assert one.set_params(memory=7).capacity == 7
+    with pytest.raises(everlearn.BadInput, match="unknown setting of a Learner 'memry'; did you mean 'memory'"):
+        one.set_params(memry=7)
