@@ -429,7 +429,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --set lr=1 --set lr=2", "--set lr is given 2 times"),
         ("run er --memory 0", "at least 1"),
         ("run er --memory -5", "at least 1"),
-        ("run er --memory many", "--memory"),
+        ("run er --memory many", "neither a whole number of rows nor"),
         ("run er --epochs 0", "greater than 0"),
         ("run er --seed -1", "must be a number from 0 up"),
         ("run er --seeds 0", "at least 1"),

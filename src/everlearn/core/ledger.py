@@ -23,10 +23,15 @@ def policy(given: Any) -> tuple[str, Any]:
     """A memory's rule and its rows, None if they are left open: of 500, `balanced`, `balanced:500`."""
     if not isinstance(given, str):
         return "reservoir", given
-    rule, colon, rows = given.strip().rpartition(":") if given.strip() not in RULES else (given.strip(), "", "")
-    if (rule or "reservoir") not in RULES or (colon and not rows) or not (rows.isdecimal() or not rows):
-        raise BadInput(f"memory '{given}' is neither a whole number of rows nor, say, balanced:500")
-    return rule or "reservoir", int(rows) if rows else None
+    rule, _, rows = given.strip().rpartition(":")
+    if rows in RULES and not rule:
+        return rows, None
+    try:
+        if (rule or "reservoir") in RULES:
+            return rule or "reservoir", int(rows)
+    except ValueError:
+        pass
+    raise BadInput(f"memory '{given}' is neither a whole number of rows nor, say, balanced:500")
 
 
 class Ledger:
