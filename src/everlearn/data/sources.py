@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from everlearn.data import formats
+from everlearn.data import folders, formats
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
 from everlearn.errors import BadInput, unknown
 
@@ -65,7 +65,7 @@ def locate(source: Source, root: Path) -> Place:
     return max(places, key=lambda place: (place.whole, len(place.paths) - place.paths.count(None)))
 
 
-OWN: dict[str, Callable[[Path], formats.Parts]] = {"npz": formats.npz, "folder": formats.folder}
+OWN: dict[str, Callable[..., formats.Parts]] = {"npz": formats.npz, "folder": folders.folder}
 
 
 def own(name: str) -> tuple[str, Path] | None:
@@ -82,7 +82,7 @@ def own(name: str) -> tuple[str, Path] | None:
 
 
 def read(name: str, root: Path | None = None) -> Images:
-    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see formats.folder)."""
+    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see folders.folder)."""
     if mine := own(name):
         kind, path = mine
         return Images(*OWN[kind](path))

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import json
+import os
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -207,7 +208,7 @@ def _data(given: Any, data: Path | str | None) -> Found:
     if (mine := streams.own(name)) is None:
         return Found(name, streams.load, source, None, options)
     kind, path = mine
-    return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{path.resolve()}", options)
+    return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{os.path.realpath(path)}", options)
 
 
 def built_in(stream: str) -> bool:
