@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import everlearn
+from everlearn import Experiment
 from everlearn.data import folders, photos, sources, streams
 from everlearn.errors import BadInput, Notice
 
@@ -245,6 +246,8 @@ def test_strict_refuses_what_would_be_skipped(tmp_path):
         folders.folder(tmp_path, strict=True)
     with pytest.raises(BadInput, match="4 of 12 pictures"):
         photos.photos(tmp_path, strict=True)
+    with pytest.raises(BadInput, match="4 of 12 pictures"):
+        everlearn.load(f"folder:{tmp_path}", strict=True)
 
 
 def test_a_damaged_picture_of_another_size_or_colour_does_not_change_the_others(tmp_path):
@@ -427,3 +430,37 @@ def test_pillow_is_imported_when_a_picture_is_read():
         subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": ":".join(sys.path)}).returncode
         == 0
     )
+
+
+# --- as settings of an experiment ---
+
+
+def test_experiments_that_set_no_size_have_the_hashes_they_had(tmp_path):
+    album(tmp_path / "photos", suffix="bmp")
+    of = lambda *names, **more: Experiment.of(*names, device="cpu", **more)
+    assert of("er", "digits").hash == "af937241e44d6a816a889c438d264a9a65fb2fc2ae2d483ce0df862966f39831"
+    assert of("rder", "cifar10", memory=200).hash == "f0ea7fd0a783ca03a169959001946df04f9748b9da7953085d86025f5132ae01"
+    own = of("er", f"folder:{tmp_path}/photos")
+    assert own.document()["stream"]["options"] == {"classes": None, "shuffle": None, "tasks": None}
+    assert own.hash == "f9e5d45eb25aede2f9b87679367cb3bea78c79cc48ca1528eed7e12af088aa68"
+    assert own == of("er", f"folder:{tmp_path}/photos", strict=False)
+
+
+def test_a_size_is_a_setting_that_is_hashed_recorded_and_read_back(tmp_path):
+    album(tmp_path)
+    name = f"folder:{tmp_path}"
+    own, small = Experiment.of("er", name), Experiment.of("er", name, size="6")
+    assert own.hash != small.hash and small.stream["size"] == 6 and small.settings()["size"] == 6
+    assert small == Experiment.of("er", {"name": name, "size": 6}) == Experiment.read(small.document())
+    assert Experiment.of("er", name, size=6, strict=True) != small
+    assert everlearn.load(name, size=6).shape == (3, 6, 6) and everlearn.load(name).shape == (3, 8, 8)
+    assert Experiment.of("er", name, size=32).network.name == "resnet18"
+
+
+def test_a_size_is_refused_of_what_has_one(tmp_path):
+    with pytest.raises(BadInput, match="size can be said of folder:DIR, and not of digits"):
+        everlearn.load("digits", size=32)
+    with pytest.raises(BadInput, match="size and strict can be said of folder:DIR, and not of npz:mine"):
+        everlearn.load("npz:mine", size=32, strict=True)
+    with pytest.raises(BadInput, match="unknown setting of er 'size'"):
+        Experiment.of("er", "digits", size=32)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from everlearn.data import folders, formats
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
@@ -81,11 +81,12 @@ def own(name: str) -> tuple[str, Path] | None:
 # --- what the rest of the library asks ---
 
 
-def read(name: str, root: Path | None = None) -> Images:
-    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see folders.folder)."""
+def read(name: str, root: Path | None = None, **options: Any) -> Images:
+    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see folders.folder, which
+    has `options`)."""
     if mine := own(name):
         kind, path = mine
-        return Images(*OWN[kind](path))
+        return Images(*OWN[kind](path, **options))
     source = find(name)
     if not source.layouts:
         return read_digits()
