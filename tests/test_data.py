@@ -757,8 +757,11 @@ def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
 def test_check_knows_digits_folders_and_files_of_ones_own(tmp_path):
     assert [row.state for row in sources.check("digits")] == ["ok"]
     write_folders(tmp_path / "mine")
-    (told,) = sources.check(f"folder:{tmp_path}/mine")
-    assert (told.state, told.detail) == ("ok", "4 + 4 images of 2 classes")
+    whole, *classes = sources.check(f"folder:{tmp_path}/mine")
+    assert (whole.state, whole.detail) == ("ok", "4 + 4 images of 2 classes, in colour, 8x8; on disk 8x8 (8)")
+    assert [(row.path.relative_to(tmp_path / "mine").as_posix(), row.detail) for row in classes] == [
+        (f"{half}/{name}", "2 images") for half in ("train", "test") for name in "ab"
+    ]
     (tmp_path / "bad.npz").write_text("hello")
     with refused("bad.npz"):
         sources.check(f"npz:{tmp_path}/bad.npz")

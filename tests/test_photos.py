@@ -13,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import everlearn
 from everlearn import Experiment
+from everlearn.cli import app as cli
 from everlearn.data import folders, photos, sources, streams
 from everlearn.errors import BadInput, Notice
 
@@ -464,3 +466,37 @@ def test_a_size_is_refused_of_what_has_one(tmp_path):
         everlearn.load("npz:mine", size=32, strict=True)
     with pytest.raises(BadInput, match="unknown setting of er 'size'"):
         Experiment.of("er", "digits", size=32)
+
+
+# --- on the command line ---
+
+
+def mixed(root: Path) -> Path:
+    """As people have them: of many sizes, one turned, one grey, one damaged, one in a format that is not read."""
+    for name, level in (("cat", 60), ("dog", 180)):
+        for n in range(6):
+            save(root / name / f"{n}.jpg", plain(30 + n, 40, (level, level, 10 * n)))
+        save(root / name / "turned.jpg", plain(30, 50, (level,) * 3), exif=exif(6))
+        save(root / name / "grey.png", np.full((20, 20), level))
+    (root / "cat/cut.jpg").write_bytes((root / "cat/0.jpg").read_bytes()[:300])
+    (root / "dog/phone.heic").write_bytes(b"another format")
+    return root
+
+
+def test_check_tells_classes_sizes_and_what_would_be_skipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    mixed(tmp_path / "photos")
+    call = lambda words: CliRunner().invoke(cli.app, words.split(), prog_name="everlearn")
+    told = call("data check folder:photos")
+    assert told.exit_code == 0 and told.stderr == ""
+    flat = " ".join(told.stdout.split())
+    assert "12 + 4 images of 2 classes, in colour, 64x64; on disk 40x30 (2), 40x31 (2)" in flat
+    assert "and 4 other sizes" in flat and "cat ok 6 + 2 images" in flat
+    assert "dog ok 6 + 2 images; not read: 1 .heic" in flat
+    assert re.search(r"cut.jpg skipped \S+", flat)
+    strict = call("data check folder:photos --strict")
+    assert strict.exit_code == 2 and "unreadable" in strict.stdout
+    assert strict.stderr == "everlearn: folder:photos has files that cannot be read, 1 of them; repair or remove them\n"
+    (tmp_path / "photos/cat/cut.jpg").unlink()
+    assert call("data check folder:photos --strict").exit_code == 0

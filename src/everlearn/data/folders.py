@@ -66,6 +66,12 @@ def _train_and_test(halves: Mapping[str, Classes], found: photos.Gathered) -> tu
     return train, test
 
 
+def others(folder: Path) -> Counter[str]:
+    """How many files of each suffix in a class folder are not called pictures; hidden ones do not count."""
+    files = (file for file in folder.iterdir() if not file.name.startswith(".") and file.is_file())
+    return Counter(file.suffix.lower() or "without a suffix" for file in files if not photos.is_picture(file))
+
+
 def _halves(path: Path) -> dict[str, Classes]:
     """The class folders under `train` and `test`, or those under the path itself, as the half ''."""
     if not path.is_dir():
