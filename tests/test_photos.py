@@ -1,5 +1,6 @@
 """Folders of photographs as they are: sizes, turns, colours, damaged files, and what is no file at all."""
 
+import json
 import os
 import re
 import signal
@@ -471,6 +472,15 @@ def test_a_size_is_refused_of_what_has_one(tmp_path):
 # --- on the command line ---
 
 
+def command(words: str, folder: Path) -> subprocess.CompletedProcess:
+    """The command in a process of its own, in that folder."""
+    paths = os.pathsep.join(filter(None, sys.path))
+    own = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "everlearn", *words.split()], env=own, cwd=folder, capture_output=True, text=True
+    )
+
+
 def mixed(root: Path) -> Path:
     """As people have them: of many sizes, one turned, one grey, one damaged, one in a format that is not read."""
     for name, level in (("cat", 60), ("dog", 180)):
@@ -481,6 +491,42 @@ def mixed(root: Path) -> Path:
     (root / "cat/cut.jpg").write_bytes((root / "cat/0.jpg").read_bytes()[:300])
     (root / "dog/phone.heic").write_bytes(b"another format")
     return root
+
+
+def test_a_run_on_photos_can_be_run_again_from_another_folder(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    mixed(here / "photos")
+    there.mkdir()
+    words = "run er --stream folder:photos --set size=12 --network mlp --epochs 1 --memory 4 --set tasks=2 --json"
+    ran = command(f"{words} --quiet", here)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr.startswith("everlearn: 1 of 17 pictures in ") and ran.stderr.count("\n") == 1
+    assert "cat/cut.jpg (" in ran.stderr
+    document = json.loads(ran.stdout)["experiment"]
+    assert document["stream"]["options"]["size"] == 12 and document["stream"]["name"] == "folder:photos"
+    assert document["stream"]["at"] == f"folder:{here.resolve()}/photos"
+    (record,) = (here / "runs").iterdir()
+    again = command(f"again {record} --json --quiet", there)
+    assert again.returncode == 0, again.stderr
+    assert [one["same"] for one in json.loads(again.stdout).values()] == [True]
+    several = command(f"{words.replace('--json', '--seeds 2')}", here)
+    assert several.returncode == 0 and several.stderr.count("cannot be read") == 1 and "Notice" not in several.stderr
+    refused = command(f"{words} --set strict=true", here)
+    assert refused.returncode == 2 and "cat/cut.jpg" in refused.stderr and refused.stderr.count("\n") == 1
+    hint = command("run er --stream folder:photos --size 12", here)
+    assert "give it as --set size=12" in hint.stderr
+
+
+def test_an_npz_can_be_run_again_from_another_folder(tmp_path):
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir(), there.mkdir()
+    x, y = noise(40, 36, 1).reshape(40, 6, 6), np.arange(40) % 4
+    np.savez(here / "x.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    ran = command("run er --stream npz:x.npz --network mlp --epochs 1 --memory 4 --quiet", here)
+    assert ran.returncode == 0, ran.stderr
+    (record,) = (here / "runs").iterdir()
+    again = command(f"again {record} --json --quiet", there)
+    assert again.returncode == 0 and [one["same"] for one in json.loads(again.stdout).values()] == [True]
 
 
 def test_check_tells_classes_sizes_and_what_would_be_skipped(tmp_path, monkeypatch):
