@@ -25,6 +25,10 @@ class BadInput(EverlearnError, ValueError):
     exit_code = 2
 
 
+class Notice(UserWarning):
+    """Something left out that one may not expect to be: the command line prints the sentence and goes on."""
+
+
 def short_of_memory(error: Exception) -> bool:
     """The machine's or a GPU's; torch has no error of its own for the machine's."""
     return isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)) is not None

@@ -11,18 +11,20 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, NoReturn
 
 import typer
 import typer.core
 import typer.main
 
-from everlearn.errors import EverlearnError, short_of_memory
+from everlearn.errors import EverlearnError, Notice, short_of_memory
 from everlearn.version import __version__
 
 COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "methods", "weightings", "streams", "data", "bench")
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
+SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
 
 
@@ -98,7 +100,7 @@ def answered(function: Callable) -> Callable:
 
         debug = debug or bool(os.environ.get("EVERLEARN_DEBUG"))
         try:
-            with ranks.process_group():
+            with ranks.process_group(), _noticed():
                 function(*args, **kwargs)
         except KeyboardInterrupt:
             fail("stopped; complete runs are kept, and one of more than a minute goes on from its last checkpoint", 130)
@@ -116,6 +118,24 @@ def answered(function: Callable) -> Callable:
     del answering.__wrapped__
     answering.__annotations__ = {p.name: p.annotation for p in (*parameters, more)}
     return answering
+
+
+@contextlib.contextmanager
+def _noticed() -> Iterator[None]:
+    """Our notices are sentences on stderr, said once; other warnings are as they were."""
+    from everlearn.core import ranks
+
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message, category, *where, **more) -> None:
+            if not issubclass(category, Notice):
+                usual(message, category, *where, **more)
+            elif not ranks.rank():
+                print(f"everlearn: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield
 
 
 def _answer(error: Exception) -> tuple[str, int]:

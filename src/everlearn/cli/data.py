@@ -35,14 +35,20 @@ def get(
 
 @app.command(name="check", epilog="Example: everlearn data check cifar10")
 @answered
-def check(name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")], data: Data = None) -> None:
+def check(
+    name: Annotated[str, typer.Argument(help="A data set, npz:FILE or folder:DIR.")],
+    data: Data = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Refuse a folder with files that cannot be read.")] = False,
+) -> None:
     """Say which files of a data set are there, and whether they are whole."""
     from everlearn.data import sources
     from everlearn.report import catalogue, console
 
-    statuses = sources.check(name, data)
+    statuses = sources.check(name, data, strict)
     for table in catalogue.files(name, statuses):
         console().print(table)
-    if any(status.state not in ("ok", "present") for status in statuses):
+    if unread := [status for status in statuses if status.state == "unreadable" and sources.own(name)]:
+        raise BadInput(f"{name} has files that cannot be read, {len(unread)} of them; repair or remove them")
+    if any(status.state not in ("ok", "present", "skipped") for status in statuses):
         fetched = "" if sources.own(name) else f"everlearn data get {name} fetches it, or "
         raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")

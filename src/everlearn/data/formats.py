@@ -10,7 +10,7 @@ import math
 import pickle
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from io import BufferedIOBase
 from pathlib import Path
@@ -24,8 +24,6 @@ Split = tuple[np.ndarray, np.ndarray]  # images, labels
 Parts = tuple[Split, Split, tuple[str, ...]]  # train, test, class names
 
 NPZ = ("x_train", "y_train", "x_test", "y_test")
-SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
-GREY = {"1", "L", "LA", "La"}  # the Pillow modes without colour
 
 
 class Damaged(BadInput):
@@ -33,7 +31,8 @@ class Damaged(BadInput):
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def reading(path: Path) -> Iterator[None]:
+    """What cannot be read within raises Damaged, which names the path."""
     try:
         yield
     except (OSError, EOFError, zlib.error) as error:
@@ -43,7 +42,7 @@ def _reading(path: Path) -> Iterator[None]:
 @contextmanager
 def unpacked(path: Path) -> Iterator[BufferedIOBase]:
     """The content of a file as a stream, gunzipped where it begins as gzip does, whatever its name."""
-    with _reading(path), path.open("rb") as raw:
+    with reading(path), path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)
         with gzip.open(raw) if packed else nullcontext(raw) as stream:
@@ -52,7 +51,7 @@ def unpacked(path: Path) -> Iterator[BufferedIOBase]:
 
 def md5(path: Path, unpack: bool = False) -> str:
     """The md5 of a file, or of what it holds once gunzipped."""
-    with _reading(path), unpacked(path) if unpack else path.open("rb") as stream:
+    with reading(path), unpacked(path) if unpack else path.open("rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
@@ -167,148 +166,6 @@ def cifar_python(path: Path, classes: int) -> Split:
     if labels is None:
         raise Damaged(f"{path} is not a CIFAR batch: it has neither 'labels' nor 'fine_labels'")
     return labelled(pixels.reshape(-1, 3, 32, 32), labels, classes, path)
-
-
-# --- pictures in folders ---
-
-
-@contextmanager
-def _picture(path: Path) -> Iterator[Any]:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise BadInput(f"decoding {path} needs Pillow: pip install 'everlearn[images]'") from None
-    try:
-        with Image.open(path) as image:
-            yield image
-    except BadInput:
-        raise
-    except Exception as error:  # OSError, SyntaxError, ValueError, struct.error: Pillow's plugins raise what they like
-        raise Damaged(f"{path} cannot be decoded ({getattr(error, 'strerror', None) or error})") from error
-
-
-def pictures(paths: Sequence[Path], mode: str | None = None) -> np.ndarray:
-    """Pictures of one size as uint8 [N, C, H, W]: grey where every one is grey, else RGB; `mode` (L, RGB) decides."""
-
-    def is_grey(path: Path) -> bool:
-        with _picture(path) as image:
-            return image.mode in GREY
-
-    mode = mode or ("L" if all(map(is_grey, paths)) else "RGB")
-    with _picture(paths[0]) as first:
-        width, height = first.size
-    pixels = np.empty((len(paths), len(mode), height, width), np.uint8)
-    for row, path in enumerate(paths):
-        with _picture(path) as image:
-            if image.size != (width, height):
-                raise Damaged(
-                    f"{path} is {image.width}x{image.height} pixels where {paths[0]} is {width}x{height}: "
-                    "resize the pictures to one size"
-                )
-            if image.mode[0] in "IF":  # Pillow would clip these at 255
-                raise Damaged(f"{path} has more than 8 bits per channel (mode {image.mode}): save it with 8")
-            pixels[row] = np.moveaxis(np.asarray(image.convert(mode)).reshape(height, width, -1), -1, 0)
-    return pixels
-
-
-def _class_folders(folder: Path) -> dict[str, list[Path]]:
-    """The pictures of each class, both in the order of their names."""
-    with _reading(folder):
-        classes = {
-            entry.name: sorted(file for file in entry.iterdir() if is_picture(file))
-            for entry in sorted(_subfolders(folder))
-        }
-    for name, files in classes.items():
-        for inside in sorted(_subfolders(folder / name)):
-            if any(map(is_picture, inside.rglob("*"))):
-                raise BadInput(f"{inside} holds pictures: a class has them in its own folder, {folder / name}")
-        if not files:
-            raise BadInput(
-                f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}); each folder in {folder} is to be a class"
-            )
-    return classes
-
-
-def is_picture(file: Path) -> bool:
-    return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
-
-
-def _subfolders(folder: Path) -> list[Path]:
-    with _reading(folder):
-        if not folder.is_dir():
-            return []
-        return [entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
-
-
-def _hold_out(files: list[Path]) -> tuple[list[Path], list[Path]]:
-    """Three quarters and one quarter of a class, picked by the hash of the file names.
-
-    No random numbers: the same files split alike everywhere, and no class's split depends on another class.
-    """
-    if len(files) < 2:
-        raise BadInput(f"{files[0].parent} holds one picture: two at least are needed to hold one out for testing")
-    shuffled = sorted(files, key=lambda file: hashlib.sha256(file.name.encode("utf-8", "surrogateescape")).digest())
-    quarter = max(1, len(files) // 4)
-    return sorted(shuffled[quarter:]), sorted(shuffled[:quarter])
-
-
-def folder(path: Path) -> Parts:
-    """PATH/train/CLASS/* and PATH/test/CLASS/*, or only PATH/CLASS/*, of which a fixed quarter a class is held out."""
-    if not path.is_dir():
-        raise BadInput(f"there is no folder {path}")
-    splits = [half for half in ("train", "test") if _subfolders(path / half)]
-    if len(splits) == 1:
-        other = {"train": "test", "test": "train"}[splits[0]]
-        raise BadInput(f"{path} has {splits[0]}/CLASS but no {other}/CLASS: add it, or leave only {path}/CLASS")
-    if splits:
-        train, test = (_class_folders(path / half) for half in splits)
-        if odd := train.keys() ^ test.keys():
-            here, there = ("train", "test") if min(odd) in train else ("test", "train")
-            raise BadInput(f"{path} has the class '{min(odd)}' in {here} but not in {there}: both need every class")
-    else:
-        halves = {name: _hold_out(files) for name, files in _class_folders(path).items()}
-        train, test = ({name: pair[half] for name, pair in halves.items()} for half in (0, 1))
-    if len(train) < 2:
-        raise BadInput(f"{path} has {len(train)} class folders where two at least are needed: {path}/CLASS/*.png")
-    pixels = pictures([file for split in (train, test) for files in split.values() for file in files])
-    labels = [np.repeat(np.arange(len(split)), [len(files) for files in split.values()]) for split in (train, test)]
-    cut = len(labels[0])
-    return (pixels[:cut], labels[0]), (pixels[cut:], labels[1]), tuple(train)
-
-
-def tiny_imagenet(path: Path) -> Parts:
-    """tiny-imagenet-200: wnids.txt (the classes, in order), words.txt (their names), train/WNID/images/*.JPEG, and
-    val/images with val/val_annotations.txt (a row: file, WNID, bounding box), which is the test split."""
-    rows, words = path / "val" / "val_annotations.txt", path / "words.txt"
-    with _reading(path):
-        wnids = (path / "wnids.txt").read_text("utf-8", "replace").split()
-        annotations = rows.read_text("utf-8", "replace").splitlines()
-        lines = words.read_text("utf-8", "replace").splitlines() if words.exists() else []
-    if not (wnids and annotations):
-        raise Damaged(f"{rows if wnids else path / 'wnids.txt'} is empty")
-    index = {wnid: label for label, wnid in enumerate(wnids)}
-    if odd := index.keys() ^ {entry.name for entry in _subfolders(path / "train")}:
-        raise Damaged(
-            f"{path / 'train' / min(odd)} is {'missing' if min(odd) in index else 'not a class of wnids.txt'}"
-        )
-    files: list[Path] = []
-    labels: list[int] = []
-    for wnid, label in index.items():
-        pictured = sorted((path / "train" / wnid / "images").glob("*.JPEG"))
-        if not pictured:
-            raise Damaged(f"{path / 'train' / wnid / 'images'} holds no *.JPEG")
-        files += pictured
-        labels += [label] * len(pictured)
-    cut = len(files)
-    for number, row in enumerate(annotations, 1):
-        file, wnid, *_ = [*row.split("\t"), ""]
-        if wnid not in index:
-            raise Damaged(f"row {number} of {rows} is not a file, a tab and a class of wnids.txt")
-        files.append(path / "val" / "images" / file)
-        labels.append(index[wnid])
-    pixels, y = pictures(files, "RGB"), np.array(labels, np.int64)  # some of the photographs are grey
-    names = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
-    return (pixels[:cut], y[:cut]), (pixels[cut:], y[cut:]), tuple(names.get(wnid) or wnid for wnid in wnids)
 
 
 # --- arrays ---

@@ -8,7 +8,7 @@ import os
 import time
 from pathlib import Path
 
-from everlearn.data import formats
+from everlearn.data import formats, photos
 from everlearn.data.sources import data_root, find, locate, own
 
 MEMORY = ".verified.json"  # under the data root: the md5 of each file that was hashed, so that 180 MB are hashed once
@@ -93,8 +93,7 @@ def _record(root: Path, seen: Seen, md5: str) -> None:
 
 
 def _of_own(path: Path) -> str | None:
-    pictures = (file for file in path.rglob("*") if formats.is_picture(file) and file.is_file())
-    files = [path] if path.is_file() else sorted(pictures)
+    files = [path] if path.is_file() else sorted(file for file in photos.pictures_under(path) if file.is_file())
     if not files:
         return None  # a path that is not there is reported when it is read
     return _digest(path, tuple((file, file.stat().st_size, file.stat().st_mtime_ns) for file in files))

@@ -8,18 +8,19 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from everlearn.data import formats
+from everlearn.data import folders, formats
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
 from everlearn.errors import BadInput, unknown
 
-State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial"]
+State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial", "skipped"]
 
 
 @dataclass(frozen=True)
 class FileStatus:
-    """What is known of one file: `ok` has the published checksum, `present` has none published."""
+    """What is known of one file: `ok` has the published checksum, `present` has none published; of one's own pictures,
+    `skipped` ones are left out of a run."""
 
     path: Path
     state: State
@@ -65,7 +66,7 @@ def locate(source: Source, root: Path) -> Place:
     return max(places, key=lambda place: (place.whole, len(place.paths) - place.paths.count(None)))
 
 
-OWN: dict[str, Callable[[Path], formats.Parts]] = {"npz": formats.npz, "folder": formats.folder}
+OWN: dict[str, Callable[..., formats.Parts]] = {"npz": formats.npz, "folder": folders.folder}
 
 
 def own(name: str) -> tuple[str, Path] | None:
@@ -81,11 +82,12 @@ def own(name: str) -> tuple[str, Path] | None:
 # --- what the rest of the library asks ---
 
 
-def read(name: str, root: Path | None = None) -> Images:
-    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see formats.folder)."""
+def read(name: str, root: Path | None = None, **options: Any) -> Images:
+    """A data set as arrays: a name of SOURCES, `npz:FILE` (see formats.npz) or `folder:DIR` (see folders.folder, which
+    has `options`)."""
     if mine := own(name):
         kind, path = mine
-        return Images(*OWN[kind](path))
+        return Images(*OWN[kind](path, **options))
     source = find(name)
     if not source.layouts:
         return read_digits()
@@ -103,12 +105,17 @@ def read(name: str, root: Path | None = None) -> Images:
         raise BadInput(f"{error}; {place.layout.remedy.format(name=name, folder=place.folder)}") from error
 
 
-def check(name: str, root: Path | None = None) -> list[FileStatus]:
-    """What is there of a data set, one row per file, each compared with its published checksum."""
+def check(name: str, root: Path | None = None, strict: bool = False) -> list[FileStatus]:
+    """What is there of a data set, one row per file, each compared with its published checksum.
+
+    Of a folder of pictures a row per class, and one per file that cannot be read, which `strict` calls unreadable.
+    """
     if mine := own(name):
         kind, path = mine
         if not path.exists():
             return [FileStatus(path, "missing", "your own data")]
+        if kind == "folder":
+            return _check_folder(path, strict)
         (train, _), (test, _), names = OWN[kind](path)  # what is wrong with it is said
         return [FileStatus(path, "ok", f"{len(train)} + {len(test)} images of {len(names)} classes")]
     source = find(name)
@@ -124,6 +131,21 @@ def check(name: str, root: Path | None = None) -> list[FileStatus]:
         elif part.is_file():
             rows.append(FileStatus(part, "partial", f"{_size(part)}: `everlearn data get {name}` goes on from there"))
     return rows
+
+
+def _check_folder(path: Path, strict: bool) -> list[FileStatus]:
+    there = folders.survey(path)
+    (train, _), (test, _), names = there.parts
+    sizes = [f"{width}x{height} ({count})" for (width, height), count in there.sizes.most_common()]
+    more = f" and {len(sizes) - 4} other sizes" if len(sizes) > 4 else ""
+    colour = "in colour" if train.shape[1] == 3 else "grey"
+    what = f"{len(train)} + {len(test)} images of {len(names)} classes, {colour}, {train.shape[3]}x{train.shape[2]}"
+    rows = [FileStatus(path, "ok", f"{what}; on disk {', '.join(sizes[:4])}{more}")]
+    for folder, counts in there.counts.items():
+        others = [f"{count} {suffix}" for suffix, count in sorted(folders.others(folder).items())]
+        beside = f"; not read: {', '.join(others)}" if others else ""
+        rows.append(FileStatus(folder, "ok", f"{' + '.join(str(n) for n in counts if n)} images{beside}"))
+    return [*rows, *(FileStatus(one.path, "unreadable" if strict else "skipped", one.reason) for one in there.skipped)]
 
 
 def found(name: str, root: Path | None = None) -> Path | None:

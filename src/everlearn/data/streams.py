@@ -112,6 +112,15 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
+PICTURES = ("size", "strict")  # options of folder:DIR alone
+
+
+def of_pictures(name: str) -> bool:
+    """Is it a folder of pictures?"""
+    mine = own(str(name))
+    return mine is not None and mine[0] == "folder"
+
+
 def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int, ...]]) -> str | None:
     """The network for a stream's images by default; None where one's own, of this content, are not there."""
     if name in STREAMS:
@@ -120,9 +129,9 @@ def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int,
 
 
 @functools.lru_cache(maxsize=2)
-def _own(name: str, content: str | None) -> Images:
+def _own(name: str, content: str | None, **options: Any) -> Images:
     """One's own images, read once as long as they are the same."""
-    return read(name)
+    return read(name, **options)
 
 
 def load(
@@ -131,17 +140,24 @@ def load(
     tasks: int | None = None,
     classes: Sequence[str | int] | None = None,
     shuffle: int | None = None,
+    size: int | None = None,
+    strict: bool = False,
     data: Path | None = None,
 ) -> Stream:
     """A stream by name, from the folder `data` (default: $EVERLEARN_DATA, else ~/.cache/everlearn).
 
     `classes` keeps those classes, by name or number, in that order; `shuffle` orders the classes by that seed;
-    `tasks` is how many tasks the classes are divided among, as evenly as can be.
+    `tasks` is how many tasks the classes are divided among, as evenly as can be. Of `folder:DIR`, `size` is the side
+    all pictures are brought to (default: the size they have, or 64 where they differ), and `strict` refuses files that
+    cannot be read; otherwise they are skipped with a warning.
     """
-    known = setting(name)
+    known, pictures = setting(name), {"size": size} if size is not None else {}
+    pictures |= {"strict": True} if strict else {}
+    if pictures and not of_pictures(name):
+        raise BadInput(f"{' and '.join(pictures)} can be said of folder:DIR, and not of {name}")
     if tasks is not None and tasks < 1:
         raise BadInput(f"tasks {tasks} must be at least 1")
-    images = read(name, data) if known else _own(name, fingerprint(name))
+    images = read(name, data) if known else _own(name, fingerprint(name), **pictures)
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes or ()))}: a class is named twice")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from everlearn.data import formats
+from everlearn.data import formats, photos
 
 TEXTS = ("wnids.txt", "words.txt", "val/val_annotations.txt")  # the classes, their names, and the labels of val/images
 CLASSES, EACH, TESTED = 200, 500, 10_000
@@ -19,9 +19,57 @@ def read(folder: Path) -> formats.Parts:
     """Decode the pictures, and keep them as one file beside the folder: 110,000 JPEGs are worth decoding once."""
     cache, now = folder.with_name(f"{folder.name}.npz"), listing(folder)
     if (parts := _decoded(cache, now)) is None:
-        parts = formats.tiny_imagenet(folder)
+        parts = decode(folder)
         _save(cache, parts, now)
     return parts
+
+
+def decode(path: Path) -> formats.Parts:
+    """tiny-imagenet-200: wnids.txt (the classes, in order), words.txt (their names), train/WNID/images/*.JPEG, and
+    val/images with val/val_annotations.txt (a row: file, WNID, bounding box), which is the test split."""
+    rows, words = path / "val" / "val_annotations.txt", path / "words.txt"
+    with formats.reading(path):
+        wnids = (path / "wnids.txt").read_text("utf-8", "replace").split()
+        annotations = rows.read_text("utf-8", "replace").splitlines()
+        lines = words.read_text("utf-8", "replace").splitlines() if words.exists() else []
+    if not (wnids and annotations):
+        raise formats.Damaged(f"{rows if wnids else path / 'wnids.txt'} is empty")
+    index = {wnid: label for label, wnid in enumerate(wnids)}
+    if odd := index.keys() ^ {entry.name for entry in photos.subfolders(path / "train")}:
+        raise formats.Damaged(
+            f"{path / 'train' / min(odd)} is {'missing' if min(odd) in index else 'not a class of wnids.txt'}"
+        )
+    files: list[Path] = []
+    labels: list[int] = []
+    for wnid, label in index.items():
+        pictured = sorted((path / "train" / wnid / "images").glob("*.JPEG"))
+        if not pictured:
+            raise formats.Damaged(f"{path / 'train' / wnid / 'images'} holds no *.JPEG")
+        files += pictured
+        labels += [label] * len(pictured)
+    cut = len(files)
+    for number, row in enumerate(annotations, 1):
+        file, wnid, *_ = [*row.split("\t"), ""]
+        if wnid not in index:
+            raise formats.Damaged(f"row {number} of {rows} is not a file, a tab and a class of wnids.txt")
+        files.append(path / "val" / "images" / file)
+        labels.append(index[wnid])
+    pixels, y = _pixels(files), np.array(labels, np.int64)
+    names = {wnid: text.split(",")[0].strip() for wnid, _, text in (line.partition("\t") for line in lines)}
+    return (pixels[:cut], y[:cut]), (pixels[cut:], y[cut:]), tuple(names.get(wnid) or wnid for wnid in wnids)
+
+
+def _pixels(files: list[Path]) -> np.ndarray:
+    """Pictures of one size as uint8 [N, 3, H, W]; some of the photographs are grey."""
+    first = photos.photo(files[0], channels=3)
+    pixels = np.empty((len(files), *first.shape), np.uint8)
+    size = lambda picture: f"{picture.shape[2]}x{picture.shape[1]}"
+    for row, file in enumerate(files):
+        picture = photos.photo(file, channels=3)
+        if picture.shape != first.shape:
+            raise formats.Damaged(f"{file} is {size(picture)} pixels where {files[0]} is {size(first)}")
+        pixels[row] = picture
+    return pixels
 
 
 def identify(folder: Path) -> str | None:

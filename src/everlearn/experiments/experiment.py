@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import json
+import os
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -75,9 +76,7 @@ class Experiment:
             source.at or source.name, source.source, lambda: _shape(source, given, data)
         )
         found |= {"network": look_up("network", network)} if network else {}
-        kinds = {
-            kind: {key: p.annotation for key, p in options_of(kind, one.thing).items()} for kind, one in found.items()
-        }
+        kinds = {kind: {key: p.annotation for key, p in _options(kind, one).items()} for kind, one in found.items()}
         owners = _owners(kinds)
         settings: dict[tuple[str, str], Any] = {}
         usual = defaults(found["method"].name, found["weighting"].name, source.name, _memory(given))
@@ -197,10 +196,24 @@ def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:
 def settable(method: Any, weighting: Any = None, stream: Any = "digits", network: Any = None) -> set[str]:
     """What can be set of an experiment with these."""
     method, weighting = _weighed(method, weighting)
-    things = {"method": look_up("method", method).thing, "weighting": look_up("weighting", weighting).thing}
-    things["stream"] = _data(stream, None).thing
-    things |= {"network": look_up("network", network).thing} if network else {}
-    return {"network", "weighting", *_owners({kind: options_of(kind, thing) for kind, thing in things.items()})}
+    found = {"method": look_up("method", method), "weighting": look_up("weighting", weighting)}
+    found["stream"] = _data(stream, None)
+    found |= {"network": look_up("network", network)} if network else {}
+    return {"network", "weighting", *_owners({kind: _options(kind, one) for kind, one in found.items()})}
+
+
+def _options(kind: str, found: Found) -> dict[str, inspect.Parameter]:
+    """What can be set of it; of the streams built in, folders of pictures have options that the others lack."""
+    ours = found.thing is streams.load and not streams.of_pictures(found.at or found.name)
+    lacking = streams.PICTURES if ours else ()
+    return {key: parameter for key, parameter in options_of(kind, found.thing).items() if key not in lacking}
+
+
+def _written(kind: str, found: Found, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Options as they are kept. Those of pictures came later: while nobody sets them, older runs keep their hashes."""
+    later = streams.PICTURES if found.thing is streams.load else ()
+    unset = [key for key, p in _options(kind, found).items() if key in later and options[key] == p.default]
+    return tuple(sorted((key, frozen(value)) for key, value in options.items() if key not in unset))
 
 
 def _data(given: Any, data: Path | str | None) -> Found:
@@ -213,7 +226,7 @@ def _data(given: Any, data: Path | str | None) -> Found:
     if (mine := streams.own(name)) is None:
         return Found(name, streams.load, source, None, options)
     kind, path = mine
-    return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{path.resolve()}", options)
+    return Found(f"{kind}:{path.name}", streams.load, source, f"{kind}:{os.path.realpath(path)}", options)
 
 
 def built_in(stream: str) -> bool:
@@ -245,13 +258,12 @@ def _load(name: str, stream: Spec, root: Path) -> Stream:
 
 def _shape(found: Found, given: Mapping[str, Any], data: Path | str | None) -> tuple[int, ...]:
     """Of the images of a stream, with the options it is given."""
-    known, options = options_of("stream", found.thing), {}
+    known, options = _options("stream", found), {}
     for key, parameter in known.items():
         value = found.given.get(key, given.get(f"stream.{key}", given.get(key)))
         options[key] = parameter.default if value is None else read_as(key, value, parameter.annotation)
     _complete(found, options)
-    options = tuple(sorted((key, frozen(value)) for key, value in options.items()))
-    return load(Spec(found.name, options, found.source, found.at), data).shape
+    return load(Spec(found.name, _written("stream", found, options), found.source, found.at), data).shape
 
 
 def _complete(found: Found, options: Mapping[str, Any]) -> None:
@@ -288,9 +300,7 @@ def _resolved(
 ) -> Experiment:
     """Everything that was left open, written out; what cannot be is refused."""
     of = lambda kind: {key: value for (place, key), value in settings.items() if place == kind}
-    chosen = {
-        kind: {key: p.default for key, p in options_of(kind, found[kind].thing).items()} | of(kind) for kind in kinds
-    }
+    chosen = {kind: {key: p.default for key, p in _options(kind, found[kind]).items()} | of(kind) for kind in kinds}
     for kind, options in chosen.items():
         _complete(found[kind], options)
     training = of("training")
@@ -323,10 +333,7 @@ def _resolved(
             f"{found['method'].name} needs at least 1 (the usual sizes are 200 to 5120)"
         )
     spec = lambda kind: Spec(
-        found[kind].name,
-        tuple(sorted((key, frozen(value)) for key, value in chosen[kind].items())),
-        found[kind].source,
-        found[kind].at,
+        found[kind].name, _written(kind, found[kind], chosen[kind]), found[kind].source, found[kind].at
     )
     specs: dict[str, Any] = {
         kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")

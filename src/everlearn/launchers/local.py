@@ -10,6 +10,7 @@ import queue
 import signal
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -20,7 +21,7 @@ import torch
 from everlearn.core import ranks
 from everlearn.core.capture import own_stream
 from everlearn.core.theta import small
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, Notice
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.run import parameters
 from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
@@ -172,6 +173,7 @@ def _begin(records) -> None:
     global _records
     _records = records
     torch.set_num_threads(1)
+    warnings.simplefilter("ignore", Notice)  # said by the parent, which has looked at the data
     gc.freeze()  # what the imports left need not be looked through again
     records.cancel_join_thread()  # what nobody reads any more must not hold up the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)

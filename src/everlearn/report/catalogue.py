@@ -102,7 +102,11 @@ def streams(data: Path | None) -> Sheet:
         table.add_row(name, "", "", "", summary(inspect.getdoc(registry.find("stream", name)) or ""))
     table.add_row("npz:FILE", "", "", "", "your images: arrays x_train, y_train, x_test, y_test")
     table.add_row(
-        "folder:DIR", "", "", "", "your images: a folder per class, under DIR/train and DIR/test or under DIR"
+        "folder:DIR",
+        "",
+        "",
+        "",
+        "your images, of any size: a folder per class, under DIR/train and DIR/test or under DIR",
     )
     return table
 
