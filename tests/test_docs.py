@@ -114,13 +114,12 @@ def test_every_script_of_the_docs_can_be_started(script, monkeypatch):
 def test_the_readmes_python_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()
-    whole, *others = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     names: dict = {}
-    exec(whole.replace("epochs=5", "epochs=1"), names)
-    assert names["learner"].tasks == 5
-    for block in others:
-        exec(block, names)
-    assert names["learner"].tasks == 1 and names["later"].tasks == 2 and issubclass(names["Brier"], names["ER"])
+    for block in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
+        exec(block.replace("epochs=5", "epochs=1"), names)
+    assert names["learner"].tasks == 2 and names["learner"].classes_.tolist() == ["down", "up", 7]
+    assert names["later"].prequential.samples == 32 and (tmp_path / "model" / "learner.safetensors").exists()
+    assert names["by_hand"].tasks == 5 and issubclass(names["Brier"], names["ER"])
 
 
 def lines(file: str) -> int:

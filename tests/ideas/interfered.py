@@ -6,7 +6,7 @@ The coming step is the one on the new samples alone. A draw has 12 samples, of w
 import torch
 
 from everlearn import ER, Draw, cross_entropy
-from everlearn.core.feeding import rows_of
+from everlearn.core.rows import rows_of
 from everlearn.core.terms import seen_by
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -51,14 +51,3 @@ def viewed(batches: Sequence[Batch], views: Sequence[Views], inputs: Inputs, cro
     for batch, ways in zip(batches, views):
         first, *others = [next(parts) if way is None else way(next(parts)) for way in ways]
         yield batch._replace(x=first, others=tuple(batch._replace(x=x) for x in others) if others else ())
-
-
-def rows_of(batch: Batch, rows: Tensor) -> Batch:
-    """Some rows of a batch."""
-
-    def pick(tensor: Any) -> Any:
-        return None if tensor is None else tensor[rows]
-
-    stored = {name: tensor[rows] for name, tensor in batch.stored.items()}
-    others = tuple(rows_of(other, rows) for other in batch.others)
-    return Batch(batch.x[rows], batch.y[rows], pick(batch.z), pick(batch.features), stored, pick(batch.there), others)

@@ -22,12 +22,7 @@ class Memory(Stateful):
     """M un-augmented inputs, their labels and, by name, what else a method keeps beside each: its logits, say."""
 
     def __init__(
-        self,
-        capacity: int,
-        like: Tensor,
-        fields: Mapping[str, Sequence[int]] = {},
-        dtype: torch.dtype = torch.float32,
-        rule: str = "reservoir",
+        self, capacity: int, like: Tensor, fields: Mapping[str, Sequence[int]] = {}, dtype: torch.dtype = torch.float32
     ):
         rows = capacity + 1  # the last one is the spare
         self.capacity = capacity
@@ -35,7 +30,7 @@ class Memory(Stateful):
         self.y: Tensor = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
         empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
         self.stored: dict[str, Tensor] = {name: empty(shape) for name, shape in fields.items()}
-        self.ledger: Ledger = Ledger(capacity, rule)
+        self.ledger: Ledger = Ledger(capacity)  # who is in which row
         self.whole = False  # is every row that may be drawn surely written?
 
     def __len__(self) -> int:
@@ -67,23 +62,6 @@ class Memory(Stateful):
         self.x[rows], self.y[rows] = ranks.all_gather(x), ranks.all_gather(y)
         for name, own in self.stored.items():
             own[rows] = ranks.all_gather(stored[name].detach()).to(own.dtype)
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep these of the rows it holds, in this order, and forget the others."""
-        count, held = len(rows), len(self)
-        for tensor in (self.x, self.y, *self.stored.values()):
-            tensor[:count] = tensor[rows]
-            tensor[count:held] = 0
-        self.y[count:held] = EMPTY
-
-    def reshape(self, fields: Mapping[str, Sequence[int]]) -> None:
-        """Other shapes of what is kept beside the samples: new places hold 0."""
-        for name, shape in fields.items():
-            if tuple(shape) != tuple((own := self.stored[name]).shape[1:]):
-                wide = own.new_zeros(len(own), *shape)
-                both = tuple(slice(min(a, b)) for a, b in zip(own.shape, wide.shape))
-                wide[both] = own[both]
-                self.stored[name] = wide
 
     def state(self) -> dict[str, Tensor]:
         return super().state() | {"ledger": self.ledger.state()} | joined({"stored": self.stored})

@@ -6,13 +6,14 @@ like θ) has 0 for them too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from everlearn import checks
+from everlearn.core.memory import Memory
 from everlearn.core.snapshot import Snapshot
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, widen
@@ -55,7 +56,17 @@ def resize(learner: Learner, outputs: int) -> None:
     for of in (learner.sgd, learner.method, learner.method.weighting):
         _follow(of, before, follow, learner.head, outputs)
     if learner.memory is not None:
-        learner.memory.reshape(learner.method.fields(learner))
+        reshape(learner.memory, learner.method.fields(learner))
+
+
+def reshape(memory: Memory, fields: Mapping[str, Sequence[int]]) -> None:
+    """Other shapes of what is kept beside the samples: new places hold 0."""
+    for name, shape in fields.items():
+        if tuple(shape) != tuple((own := memory.stored[name]).shape[1:]):
+            wide = own.new_zeros(len(own), *shape)
+            both = tuple(slice(min(a, b)) for a, b in zip(own.shape, wide.shape))
+            wide[both] = own[both]
+            memory.stored[name] = wide
 
 
 def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:

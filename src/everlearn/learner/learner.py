@@ -17,7 +17,7 @@ from everlearn import checks
 from everlearn.core import ranks
 from everlearn.core.capture import on_own_stream
 from everlearn.core.memory import Memory
-from everlearn.core.plan import Draw, reservoir
+from everlearn.core.plan import Draw
 from everlearn.core.seeding import Randomness
 from everlearn.core.state import as_bytes, joined, part
 from everlearn.core.step import SGD
@@ -26,7 +26,7 @@ from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.data.samples import gathered
 from everlearn.errors import BadInput
-from everlearn.learner import growth, observing, saved, teaching, watching
+from everlearn.learner import forgetting, growth, observing, saved, teaching, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -259,20 +259,7 @@ class Learner(Answering, Estimator):
 
         The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample.
         """
-        if self._broken_off:
-            raise BadInput("a task is under way; forget between two tasks")
-        if self.memory is None or not len(self.memory):
-            return {}
-        x, y = self.memory.held()
-        goes = torch.tensor([bool(predicate(sample, self.labels.names[c])) for sample, c in zip(x, y.tolist())])
-        kept, dropped = (~goes).nonzero()[:, 0].to(self.device), y[goes.to(self.device)].tolist()
-        if self.memory.ledger.where is None:
-            self.memory.ledger.look_up(x, y)
-        self.memory.keep(kept)
-        self.memory.ledger.forget(dropped, own=self.method.slot_rule is not reservoir)
-        if dropped:
-            self.method.forget(self, kept)
-        return {self.labels.names[c]: dropped.count(c) for c in sorted(set(dropped))}
+        return forgetting.forget(self, predicate)
 
     def kept(self) -> dict[Any, int]:
         """How many samples the memory holds, by label."""
@@ -316,8 +303,9 @@ class Learner(Answering, Estimator):
         self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
         self.memory, self._broken_off, self._torn = None, False, False
         if memory := part(state, "memory"):
-            self.memory = Memory(self.capacity, memory["x"], rule=self.rule)
+            self.memory = Memory(self.capacity, memory["x"])
             self.memory.restore(memory)
+            self.memory.ledger.rule = self.rule
             self.memory.ledger.restore(presented, memory.get("ledger"))
         self.prequential.restore(state.get("learner.prequential"))
         self.sgd.restore(part(state, "sgd"))

@@ -95,7 +95,8 @@ def remembering(learner: Learner, x: Tensor) -> Memory:
         if "features" in learner.method.keeps:
             learner.width = learner.features(x[:1]).shape[1]
         like, fields = x[:0].to(learner.device), learner.method.fields(learner)
-        learner.memory = Memory(learner.capacity, like, fields, learner.net.theta.dtype, learner.rule)
+        learner.memory = Memory(learner.capacity, like, fields, learner.net.theta.dtype)
+        learner.memory.ledger.rule = learner.rule
     return learner.memory
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.core.feeding import rows_of, viewed
+from everlearn.core.feeding import viewed
+from everlearn.core.rows import rows_of
 from everlearn.core.terms import EMPTY, Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
 

@@ -1,0 +1,46 @@
+"""Taking samples out of the memory, because somebody asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from everlearn.core.memory import Memory
+from everlearn.core.plan import reservoir
+from everlearn.core.terms import EMPTY
+from everlearn.errors import BadInput
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+
+def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
+    """Every sample for which predicate(sample, label) holds; how many, by label."""
+    memory, names = learner.memory, learner.labels.names
+    if learner._broken_off or learner.epoch:
+        raise BadInput("a task is under way; forget between two tasks")
+    if memory is None or not len(memory):
+        return {}
+    x, y = memory.held()
+    goes = torch.tensor([bool(predicate(sample, names[c])) for sample, c in zip(x, y.tolist())])
+    kept, dropped = (~goes).nonzero()[:, 0].to(learner.device), y[goes.to(learner.device)].tolist()
+    if memory.ledger.where is None:
+        memory.ledger.look_up(x, y)
+    close_up(memory, kept)
+    memory.ledger.forget(dropped, own=learner.method.slot_rule is not reservoir)
+    if dropped:
+        learner.method.forget(learner, kept)
+    return {names[c]: dropped.count(c) for c in sorted(set(dropped))}
+
+
+def close_up(memory: Memory, rows: Tensor) -> None:
+    """Keep these of the rows it holds, in this order; nothing is left of the others."""
+    count, held = len(rows), len(memory)
+    for tensor in (memory.x, memory.y, *memory.stored.values()):
+        tensor[:count] = tensor[rows]
+        tensor[count:held] = 0
+    memory.y[count:held] = EMPTY
+    memory.x[memory.capacity :] = 0  # the spare row holds what was turned away last
