@@ -405,6 +405,20 @@ def bench() -> str:
     )
 
 
+def versions() -> str:
+    """Milliseconds per step of two states of the code, medians over the rounds, and their ratio."""
+    r = record("benchmarks/results/versions-h200.json")
+    (pair,) = (key for key in r if " / " in key)
+    new, old = pair.split(" / ")
+    cells = lambda way, of: [f"{m[old]:.2f} / {m[new]:.2f} / {r[pair][way][method]:.2f}" for method, m in of.items()]
+    methods = [f"`{method}`" for method in next(iter(r["medians"].values()))]
+    table = markdown(
+        [f"ms per step: {old} / {new} / ratio", *methods], [[way, *cells(way, of)] for way, of in r["medians"].items()]
+    )
+    (rounds,) = {len(of) for way in r["milliseconds"].values() for m in way.values() for of in m.values()}
+    return table + f"\n\n{r['device']}, torch {r['torch']}, medians of {rounds} rounds."
+
+
 def start_up() -> str:
     r = record("benchmarks/results/start_up-h200.json")
     return markdown(
@@ -482,9 +496,13 @@ TABLES = {
     "rer-ace-weights-500": lambda: weights_found("`rer-ace`", "500", "1, 0.5", "printed"),
     "rder-weights-500": lambda: weights_found("`rder`", "500", "1, 0.2, 0.5", "printed"),
     "rder-weights": lambda: weights_found("`rder`", "200", "1, 0.2, 0.5", "printed"),
+    "rder-weights-cifar100": lambda: weights_found(
+        "`rder`", "200", "1, 0.2, 0.5", "printed", stream="cifar100", tasks=10
+    ),
     "step-cost": step_cost,
     "relation-cost": relation_cost,
     "bench": bench,
+    "versions": versions,
     "start-up": start_up,
     "precision": precision,
     "method-cost": method_cost,
