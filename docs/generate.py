@@ -166,15 +166,19 @@ def named(run: dict) -> list[str]:
     return [", ".join([f"`{e.label}`", *odd]), str(e.memory), weights, e.weighting.get("order", "–")]
 
 
-def every_run() -> list[dict]:
-    """All recorded runs, by memory, in the order of the paper's tables, ours after them."""
+def every_run(stream: str = "cifar10") -> list[dict]:
+    """All recorded runs of a stream, by memory, in the order of the paper's tables, ours after them."""
     known = [*LITERATURE[:8], *SIX]
     rank = lambda label: known.index(label) if label in known else len(known)
     key = lambda run, e: (e.memory, rank(e.label), named(run), e.seed)
-    return sorted(reproduce.recorded().values(), key=lambda run: key(run, experiment(run)))
+    runs = [run for e, run in reproduce.recorded().items() if e.stream.name == stream]
+    return sorted(runs, key=lambda run: key(run, experiment(run)))
 
 
-def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
+OF_STREAM = {"cifar10": "table1-cifar10", "cifar100": "table2-cifar100"}  # the paper's table of the methods on it
+
+
+def groups(stream: str = "cifar10") -> Iterator[tuple[list[str], list[dict], dict | None]]:
     """What tells the runs of a group from others, the runs, and what was published of them."""
     theirs = {
         experiment: published(study, label)
@@ -182,10 +186,10 @@ def groups() -> Iterator[tuple[list[str], list[dict], dict | None]]:
         for label, row in reproduce.rows(study, pattern, seeds).items()
         for experiment in row
     }
-    for name, group in groupby(every_run(), named):
+    for name, group in groupby(every_run(stream), named):
         runs = list(group)
         e = experiment(runs[0])
-        own = published("table1-cifar10", f"{e.label}, M = {e.memory}")  # also for other weights or orders
+        own = published(OF_STREAM[stream], f"{e.label}, M = {e.memory}")  # also for other weights or orders
         yield name, runs, theirs.get(e) or (own if name[0] == f"`{e.label}`" else None)
 
 
@@ -194,10 +198,10 @@ def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
     return ((name, runs, row) for name, runs, row in groups() if row and (e := experiment(runs[0])) == usual(e))
 
 
-def reproduction() -> str:
+def reproduction(stream: str = "cifar10") -> str:
     """Published, ours, difference: a row a method, memory, weights and order."""
     spent, rows = reproduce.gpu_minutes(reproduce.recorded()), []
-    for name, runs, row in groups():
+    for name, runs, row in groups(stream):
         ours, cells = metrics.across(runs), []
         for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
             theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric])
@@ -255,10 +259,10 @@ def reproduction_gains() -> str:
     return markdown(["gain in Class-IL ACC", "memory", "published", "here", "seeds ahead"], rows)
 
 
-def reproduction_runs() -> str:
+def reproduction_runs(stream: str = "cifar10") -> str:
     """A row a run."""
     rows = []
-    for run in every_run():
+    for run in every_run(stream):
         p = run["provenance"]
         numbers = [run[setting][metric] for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         figures = ["–" if number is None else f"{number:.2f}" for number in numbers]
@@ -285,10 +289,10 @@ def repeated() -> str:
     return markdown(["run", "device", "precision", "deterministic", "then", "now", "same"], rows)
 
 
-def curves() -> list[tuple[dict, dict]]:
+def curves(stream: str = "cifar10") -> list[tuple[dict, dict]]:
     """The relational runs of which epochs were kept, and these."""
-    files = sorted((ROOT / "results" / "cifar10-epochs").glob("*.json"))
-    return [(record(f"results/cifar10/{file.name}"), json.loads(file.read_text())) for file in files]
+    files = sorted((ROOT / "results" / f"{stream}-epochs").glob("*.json"))
+    return [(record(f"results/{stream}/{file.name}"), json.loads(file.read_text())) for file in files]
 
 
 def related(curve: dict, task: int) -> list[int]:
@@ -296,21 +300,21 @@ def related(curve: dict, task: int) -> list[int]:
     return [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
 
 
-def weights_found(*kind: str) -> str:
+def weights_found(*kind: str, stream: str = "cifar10", tasks: int = 5) -> str:
     """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the
     memory in any but the first of them."""
     rows = []
-    for run, curve in curves():
+    for run, curve in curves(stream):
         if named(run) != list(kind):
             continue
         cells = []
-        for task in range(1, 5):
+        for task in range(1, tasks):
             second = related(curve, task)
             means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
             worst = max(curve["loss"]["memory"][i] for i in second[1:])
             cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
         rows.append([str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
-    return markdown(["seed", *(f"task {task}" for task in range(2, 6)), "Class-IL ACC"], rows)
+    return markdown(["seed", *(f"task {task}" for task in range(2, tasks + 1)), "Class-IL ACC"], rows)
 
 
 def weights_moved() -> str:
@@ -401,6 +405,20 @@ def bench() -> str:
     )
 
 
+def versions() -> str:
+    """Milliseconds per step of two states of the code, medians over the rounds, and their ratio."""
+    r = record("benchmarks/results/versions-h200.json")
+    (pair,) = (key for key in r if " / " in key)
+    new, old = pair.split(" / ")
+    cells = lambda way, of: [f"{m[old]:.2f} / {m[new]:.2f} / {r[pair][way][method]:.2f}" for method, m in of.items()]
+    methods = [f"`{method}`" for method in next(iter(r["medians"].values()))]
+    table = markdown(
+        [f"ms per step: {old} / {new} / ratio", *methods], [[way, *cells(way, of)] for way, of in r["medians"].items()]
+    )
+    (rounds,) = {len(of) for way in r["milliseconds"].values() for m in way.values() for of in m.values()}
+    return table + f"\n\n{r['device']}, torch {r['torch']}, medians of {rounds} rounds."
+
+
 def start_up() -> str:
     r = record("benchmarks/results/start_up-h200.json")
     return markdown(
@@ -461,8 +479,10 @@ TABLES = {
         for name in ("digits", "cifar10-cnn")
     },
     "reproduction": reproduction,
+    "reproduction-cifar100": partial(reproduction, "cifar100"),
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
+    "reproduction-runs-cifar100": partial(reproduction_runs, "cifar100"),
     "reproduction-learned": reproduction_learned,
     "reproduction-gains": reproduction_gains,
     "reproduction-again": repeated,
@@ -476,9 +496,13 @@ TABLES = {
     "rer-ace-weights-500": lambda: weights_found("`rer-ace`", "500", "1, 0.5", "printed"),
     "rder-weights-500": lambda: weights_found("`rder`", "500", "1, 0.2, 0.5", "printed"),
     "rder-weights": lambda: weights_found("`rder`", "200", "1, 0.2, 0.5", "printed"),
+    "rder-weights-cifar100": lambda: weights_found(
+        "`rder`", "200", "1, 0.2, 0.5", "printed", stream="cifar100", tasks=10
+    ),
     "step-cost": step_cost,
     "relation-cost": relation_cost,
     "bench": bench,
+    "versions": versions,
     "start-up": start_up,
     "precision": precision,
     "method-cost": method_cost,

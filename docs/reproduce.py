@@ -25,13 +25,28 @@ from everlearn.experiments.studies import study
 from everlearn.launchers import DONE, perform
 
 ROOT = Path(__file__).parents[1]
-RECORDS, EPOCHS = ROOT / "results" / "cifar10", ROOT / "results" / "cifar10-epochs"
+RESULTS = ROOT / "results"  # of each stream a folder with a record per run, and one with the curves of relational runs
+STREAMS = ("cifar10", "cifar100")
 
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
+RULE = r"der\+\+\+consolidate"
 # In order of value: what it is for, the study, its rows, seeds.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
-    ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", r"der\+\+\+consolidate, M = (200|500)", 3),
+    ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),
+    (
+        "CIFAR-100: ER, DER++, RDER and the rule on DER++, memory 200, one seed",
+        "table2-cifar100",
+        rf"(er|der\+\+|rder|{RULE}), M = 200",
+        1,
+    ),
+    (
+        "CIFAR-100: the six methods and the rule on DER++, memory 200 and 500, one seed",
+        "table2-cifar100",
+        rf"({SIX}|{RULE}), M = (200|500)",
+        1,
+    ),
+    ("CIFAR-100: the same, three seeds", "table2-cifar100", rf"({SIX}|{RULE}), M = (200|500)", 3),
     ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
     ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
@@ -62,7 +77,8 @@ def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
 
 def recorded() -> dict[Experiment, dict]:
     """All runs on record."""
-    documents = [json.loads(path.read_text()) for path in sorted(RECORDS.glob("*.json"))]
+    paths = [path for stream in STREAMS for path in sorted((RESULTS / stream).glob("*.json"))]
+    documents = [json.loads(path.read_text()) for path in paths]
     return {experiment(document): document for document in documents}
 
 
@@ -122,22 +138,24 @@ def curves(folder: Path) -> dict:
     }
 
 
+def write(experiment: Experiment, folder: Path, document: dict, indent: int | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=indent) + "\n")
+
+
 def keep(experiment: Experiment, store: Store) -> None:
     """A record of the run, if it is complete, and of a relational one its curves."""
     if (result := store.result(experiment)) is None:
         return
-    write = lambda folder, document, indent: (folder / f"{experiment.name}.json").write_text(
-        json.dumps(document, indent=indent) + "\n"
-    )
-    write(RECORDS, result, 1)
+    write(experiment, RESULTS / experiment.stream.name, result, 1)
     if experiment.weighting.get("warmup") is not None:
-        write(EPOCHS, curves(store.path(experiment)), None)
+        write(experiment, RESULTS / f"{experiment.stream.name}-epochs", curves(store.path(experiment)), None)
     print(f"{experiment.name}: Class-IL ACC {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder with cifar10")
+    parser.add_argument("--data", type=Path, help="the folder with cifar10 and cifar100")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
     given = parser.parse_args()

@@ -16,7 +16,7 @@ from everlearn.experiments import legacy, studies
 from everlearn.experiments.experiment import Experiment
 
 ROOT = Path(__file__).parents[1]
-RECORDS = sorted((ROOT / "results" / "cifar10").glob("*.json"))
+RECORDS = sorted((ROOT / "results").glob("cifar*[0-9]/*.json"))  # a folder per stream
 SCHEDULE = {"warmup": 25, "interval": 5}  # of 50 epochs
 
 
@@ -54,9 +54,9 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     monkeypatch.syspath_prepend(ROOT / "docs")
     import reproduce
 
-    for name in ("RECORDS", "EPOCHS"):
-        monkeypatch.setattr(reproduce, name, tmp_path / name.lower())
-        getattr(reproduce, name).mkdir()
+    monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
+    monkeypatch.setattr(reproduce, "STREAMS", ("digits",))
+    records, epochs = tmp_path / "digits", tmp_path / "digits-epochs"
     (tmp_path / "mine.toml").write_text(
         "seeds = 1\n[[grid]]\nmethod = ['er', 'rer', 'er+consolidate']\nstream = 'digits'\nepochs = 2\nmemory = 20\n"
     )
@@ -75,13 +75,13 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
 
     assert "both: 0 on record, 2 to run, about 20 minutes\none of them again: 0 on record, 1 to run" in told()
     told("--data", str(tmp_path), "--minutes", "12")
-    assert [path.name[:9] for path in reproduce.RECORDS.iterdir()] == ["digits-er"]  # the second does not fit
+    assert [path.name[:9] for path in records.iterdir()] == ["digits-er"]  # the second does not fit
     told("--data", str(tmp_path))
     assert {e.label: e.seed for e in reproduce.recorded()} == {"er": 0, "rer": 1} and len(reproduce.recorded()) == 3
-    curves = [json.loads(path.read_text()) for path in reproduce.EPOCHS.iterdir()]
+    curves = [json.loads(path.read_text()) for path in epochs.iterdir()]
     assert [len(curve["task"]) for curve in curves] == [10, 10] and all(curve["phase"].count("r") for curve in curves)
     assert "both: 2 on record, 0 to run" in told()
-    for path in reproduce.RECORDS.iterdir():
+    for path in records.iterdir():
         path.unlink()
     assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
 
@@ -97,8 +97,9 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
     for experiment in wanted:
         of = {key: document[key] | (bound if experiment.label == "joint" else {}) for key in ("class_il", "task_il")}
         record = document | of | {"experiment": experiment.document()}
-        (tmp_path / f"{experiment.name}.json").write_text(json.dumps(record))
-    monkeypatch.setattr(reproduce, "RECORDS", tmp_path)
+        (tmp_path / experiment.stream.name).mkdir(exist_ok=True)
+        (tmp_path / experiment.stream.name / f"{experiment.name}.json").write_text(json.dumps(record))
+    monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
     assert page.count("| 65.38 ± 0.42 /") == 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
     lines = generate.reproduction_progress().splitlines()[2:]
