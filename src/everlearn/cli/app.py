@@ -104,7 +104,7 @@ def answered(function: Callable) -> Callable:
                 function(*args, **kwargs)
         except KeyboardInterrupt:
             fail("stopped; complete runs are kept, and one of more than a minute goes on from its last checkpoint", 130)
-        except BrokenPipeError:
+        except (BrokenPipeError, typer.Exit):  # what an exit code stands for has been said
             raise
         except Exception as error:
             sentence, code = _answer(error)
