@@ -526,3 +526,17 @@ def test_a_method_that_was_refused_can_be_put_right_and_used():
         Learner(linear(), method, classes=range(4))
     method.weighting.weights = (1, 1)
     Learner(linear(), method, classes=range(4))
+
+
+@pytest.mark.parametrize("name", ["er", "der++", "icarl"])
+def test_a_forgotten_sample_is_in_no_row_of_the_memory_the_free_and_the_spare_included(name):
+    stream = toy(tasks=2, each=30)
+    learner = learner_of(name, stream, memory=10)
+    for task in stream:
+        learner.update(task)
+    assert learner.memory.x[len(learner.memory) :].any()  # turned away last, or left by a memory that was fuller
+    learner.forget(lambda sample, label: label in (1, 3))
+    state, rows = learner.state(), len(learner.memory)
+    gone = {x.numpy().tobytes() for task in stream for x, label in zip(*task.train) if label in (1, 3)}
+    assert not gone & {row.numpy().tobytes() for row in state["memory.x"]}
+    assert not any(state[key][rows:].any() for key in state if key.startswith(("memory.x", "memory.stored")))

@@ -38,9 +38,8 @@ def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[A
 
 def close_up(memory: Memory, rows: Tensor) -> None:
     """Keep these of the rows it holds, in this order; nothing is left of the others."""
-    count, held = len(rows), len(memory)
+    count = len(rows)
     for tensor in (memory.x, memory.y, *memory.stored.values()):
         tensor[:count] = tensor[rows]
-        tensor[count:held] = 0
-    memory.y[count:held] = EMPTY
-    memory.x[memory.capacity :] = 0  # the spare row holds what was turned away last
+        tensor[count:] = 0  # free rows and the spare one, too, hold what once was there
+    memory.y[count:] = EMPTY
