@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
 
@@ -66,6 +66,7 @@ class Learner(Answering, Estimator):
     inputs: Any  # a Pixels or an Inputs; None until the first samples come, if nobody has said which
     width: int  # of the features, where the method keeps them
     changed_inputs: bool = False  # may a state have been made with other inputs?
+    built: dict[str, Any] | None = None  # how to build its network, where that is known
 
     def __init__(
         self,
@@ -320,8 +321,11 @@ class Learner(Answering, Estimator):
         saved.save(self, folder)
 
     @classmethod
-    def load(cls, folder: str | PathLike[str], network: nn.Module | None = None, **settings: Any) -> Learner:
-        """The learner that was saved there, exactly; `network` is one like it had, trained or not.
+    def load(
+        cls, folder: str | PathLike[str], network: nn.Module | str | Mapping[str, Any] | None = None, **settings: Any
+    ) -> Learner:
+        """The learner that was saved there, exactly; `network` is one like it had, trained or not, or what builds it:
+        a name, as on the command line, or a table of a name and options.
 
         A method, a weighting or inputs that only exist in your program are given again, as they were. `device` may be
         another. A run's folder does, too, and needs no `network` if that is one of ours.

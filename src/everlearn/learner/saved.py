@@ -6,18 +6,18 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from everlearn import networks
+from everlearn import checks, networks
 from everlearn.core.state import as_bytes, from_bytes, part
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, unknown
 from everlearn.methods.base import Method
-from everlearn.spec import Spec, frozen, look_up
+from everlearn.spec import Spec, frozen, look_up, options_of, read_as
 from everlearn.training import Training
 from everlearn.version import __version__
 
@@ -82,7 +82,7 @@ def document(learner: Learner) -> dict[str, Any]:
         "dtype": str(learner.dtype).removeprefix("torch."),
         "classes": learner.labels.document(),
         "inputs": learner.inputs and learner.inputs.document(),
-        "network": None,
+        "network": learner.built,
         "tasks": learner.tasks,
     }
 
@@ -143,7 +143,7 @@ def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:
 def load(
     cls: type[Learner],
     folder: str | os.PathLike[str],
-    network: nn.Module | None = None,
+    network: nn.Module | str | Mapping[str, Any] | None = None,
     *,
     method: Method | str | None = None,
     weighting: Any = None,
@@ -163,14 +163,17 @@ def load(
         if name not in ("device", "capture", "compile"):
             raise BadInput(f"{name} is what the learner was saved with; of a Learner only device may be another")
     training = Training(**about["training"])
-    if engine.get("device", "cpu") == "cpu" and training.precision != "float32":
+    if checks.device(engine.get("device", "cpu")).type == "cpu" and training.precision != "float32":
         training = dataclasses.replace(training, precision="float32")  # the others are for a GPU
     made = method if isinstance(method, Method) else built("method", method or about["method"])
     if not isinstance(method, Method) or weighting is not None:
         own = weighting if weighting is not None else about["weighting"]
         made.weighting = built("weighting", own) if isinstance(own, (str, dict)) else own
+    how = about["network"] if network is None else None
+    if network is not None and not isinstance(network, nn.Module):
+        how = described(network, state, about)
     learner = cls(
-        network if network is not None else rebuilt(about["network"], folder),
+        network if isinstance(network, nn.Module) else rebuilt(how, folder),
         made,
         memory=about["memory"] or 200,
         training=training,
@@ -179,7 +182,7 @@ def load(
         dtype=getattr(torch, about["dtype"]),
         **engine,
     )
-    learner.changed_inputs = changed_inputs
+    learner.changed_inputs, learner.built = changed_inputs, how
     learner.restore(state)
     return learner
 
@@ -192,8 +195,29 @@ def built(kind: str, document: Any) -> Any:
     return found.thing(**found.given)
 
 
+def described(network: Any, state: Mapping[str, Tensor], about: Mapping[str, Any]) -> dict[str, Any]:
+    """How to build a network that is named, for the samples and classes of a state."""
+    if "memory.x" not in state:
+        raise BadInput("this learner has met no sample yet, whose shape a network is built for; give an nn.Module")
+    found = look_up("network", network)
+    known = options_of("network", found.thing)
+    for name in found.given:
+        if name not in known:
+            raise unknown(f"option of {found.name}", name, known)
+    options = {name: read_as(name, value, known[name].annotation) for name, value in found.given.items()}
+    spec = Spec(found.name, tuple(sorted((name, frozen(value)) for name, value in options.items())), *found[2:4])
+    shape = list(state["memory.x"].shape[1:])
+    return {"spec": spec.document(), "shape": shape, "classes": len(about["classes"]["names"])}
+
+
 def rebuilt(document: dict[str, Any] | None, folder: Path) -> nn.Module:
     if document is None:
-        raise BadInput(f"{folder} holds weights and no code; give a network like it had: Learner.load(folder, network)")
-    found = look_up("network", Spec.parse(document["spec"]))
+        raise BadInput(
+            f"{folder} holds weights and no code; give a network like it had: "
+            "--network file.py:make, in Python Learner.load(folder, network)"
+        )
+    try:
+        found = look_up("network", Spec.parse(document["spec"]))
+    except BadInput as error:
+        raise BadInput(f"the network of {folder} is not found ({error}); give one like it had") from None
     return networks.build(found.thing, tuple(document["shape"]), document["classes"], 0, **found.given)
