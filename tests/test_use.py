@@ -3,13 +3,16 @@
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from conftest import toy
+from PIL import Image
 from torch import nn
 
 import everlearn
 from everlearn import Learner
+from everlearn.data.samples import Like
 
 MAKE = '''"""A network of one's own."""
 
@@ -85,3 +88,93 @@ def test_a_run_goes_on_and_is_saved_and_loaded_without_its_network_being_given()
     learner.update(torch.zeros(40, 1, 8, 8, dtype=torch.uint8), ["black"] * 40).save("model")
     again = Learner.load("model")
     assert same(learner, again) and again.classes_[-1] == "black"
+
+
+# --- taught with files ---
+
+
+def draw(folder: str, shade: int, count: int = 3, size: tuple[int, int] = (12, 10), mode: str = "L") -> None:
+    """Plain pictures of about that shade."""
+    Path(folder).mkdir(parents=True)
+    for n in range(count):
+        colour = shade + n if mode == "L" else (shade + n,) * 3
+        Image.new(mode, size, colour).save(Path(folder, f"{n}.png"))
+
+
+def test_a_folder_of_class_folders_is_a_task_in_the_learners_size_and_colour():
+    learner = taught()
+    draw("monday/cat", 10)
+    draw("monday/eel", 200, mode="RGB")
+    Path("monday/eel/torn.png").write_bytes(b"no picture")
+    with pytest.warns(everlearn.errors.Notice, match="1 of 7 pictures in monday cannot be read and are left out: eel"):
+        learner.update("monday")
+    assert list(learner.classes_) == ["cat", "dog", "eel"] and learner.memory.x.shape[1:] == (1, 8, 8)
+    with pytest.warns(everlearn.errors.Notice):
+        assert 0 <= learner.score("monday") <= 1
+
+
+def test_pictures_have_the_scale_of_the_samples_a_learner_holds():
+    draw("all/cat", 255, count=1)
+    bytes_, x = everlearn.data.samples.gathered("all", like=Like((1, 8, 8), torch.uint8, 16))[0], torch.full
+    assert torch.equal(bytes_, x((1, 1, 8, 8), 16, dtype=torch.uint8))
+    floats, _ = everlearn.data.samples.gathered("all", like=Like((3, 4, 4), torch.float32, 1))
+    assert torch.equal(floats, x((1, 3, 4, 4), 1.0))
+    assert everlearn.data.samples.gathered("all")[0].shape == (1, 1, 10, 12)
+    for kind in (Like((64,), torch.float32), Like((1, 8, 8), torch.float32), Like((5, 8, 8), torch.uint8)):
+        with refused(f"samples of shape {list(kind.shape)}, which pictures are not"):
+            everlearn.data.samples.gathered("all", like=kind)
+
+
+def test_numbers_and_their_words_are_one_class_in_a_file():
+    x, y = toy(1, 20).tasks[0].train
+    learner = Learner(perceptron(), memory=10, epochs=1, batch=4).update(x, y)
+    draw("all/1", 10)
+    draw("all/7", 90)
+    assert list(learner.update("all").classes_) == [0, 1, 7]
+    learner = taught()
+    np.savez("more.npz", x=x.numpy(), y=[1, 0] * 10, names=["cat", "elk"])
+    np.savez("numbers.npz", samples=x.numpy()[:, 0], labels=[3] * 20)
+    assert list(learner.update("more.npz").update("numbers.npz").classes_) == ["cat", "dog", "elk", "3"]
+
+
+def test_samples_in_a_file_are_fitted_to_those_a_learner_holds():
+    x = toy(1, 6, channels=3).tasks[0].train[0]
+    np.save("last.npy", x.permute(0, 2, 3, 1).numpy())
+    np.save("one.npy", x[0].numpy())
+    np.savez("stream.npz", x_test=x.numpy(), y_test=[0] * 6, x_train=x.numpy()[:2])
+    for name, rows in (("last.npy", x), ("one.npy", x[:1]), ("stream.npz", x)):
+        assert torch.equal(everlearn.data.samples.samples(name, Like((3, 8, 8), torch.uint8)), rows)
+    assert everlearn.data.samples.samples("last.npy").shape == x.shape
+
+
+@pytest.mark.parametrize(
+    ("arrays", "words"),
+    [
+        ({"a": [1], "b": [2]}, "has the arrays a, b; it needs x and y or samples and labels"),
+        (
+            {"x": np.zeros((2, 64)), "y": [1]},
+            "y of wrong.npz has the shape [1]; it needs a label for each of 2 samples",
+        ),
+        ({"x": np.zeros((2, 64)), "y": [0, 1]}, "samples of shape [64], and the learner's are [1, 8, 8]"),
+        ({"x": np.zeros((0, 1, 8, 8)), "y": []}, "x of wrong.npz holds no sample"),
+        ({"x": np.zeros((1, 1, 8, 8)), "y": [2], "names": ["a", "b"]}, "'names' of wrong.npz are 2"),
+        ({"x": np.zeros((1, 1, 8, 8)), "y": [2]}, "float64 samples of shape (1, 8, 8) after torch.uint8"),
+    ],
+)
+def test_a_file_that_cannot_be_learned_from_is_named(arrays, words):
+    np.savez("wrong.npz", **arrays)
+    with refused(words):
+        taught().update("wrong.npz")
+
+
+def test_a_path_to_nothing_of_the_kind_is_told():
+    Path("text.txt").touch()
+    Path("torn.npz").write_bytes(b"PK no")
+    for path, words in {
+        "nothing": "there is no folder nothing",
+        "text.txt": "text.txt cannot be learned from; give",
+        "torn.npz": "torn.npz is not a file of arrays that can be read",
+        "no.npz": "there is no file no.npz",
+    }.items():
+        with refused(words):
+            taught().update(path)

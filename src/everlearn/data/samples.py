@@ -4,30 +4,59 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from everlearn.data import arrays, photos
+from everlearn.data.inputs import Inputs
+from everlearn.data.pixels import Pixels
 from everlearn.data.streams import Task
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, Notice
 
-WELCOME = "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders or a Task"
+WELCOME = (
+    "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders, an .npz file "
+    "or a Task"
+)
 
 
-def gathered(data: Any, labels: Any = None, like: Tensor | None = None) -> tuple[Tensor, Any]:
-    """Samples as one tensor [N, …] and their labels, read once. `like` are samples the learner holds already."""
+class Like(NamedTuple):
+    """What the samples are that a learner holds: the shape and type of one, and of pixels the value of white."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    top: float | None = None
+
+    @classmethod
+    def of(cls, held: Tensor | None, inputs: Pixels | Inputs | None) -> Like | None:
+        """None as long as there are none."""
+        top = inputs.top if isinstance(inputs, Pixels) else None
+        return None if held is None else cls(tuple(held.shape[1:]), held.dtype, top)
+
+    def pictured(self) -> tuple[int, tuple[int, int]]:
+        """The channels and the size a picture has among them, if they are pictures."""
+        known = self.dtype == torch.uint8 or (self.dtype.is_floating_point and self.top is not None)
+        if not known or len(self.shape) != 3 or self.shape[0] not in (1, 3):
+            kind = f"{str(self.dtype).removeprefix('torch.')} samples of shape {list(self.shape)}"
+            raise BadInput(f"this learner takes {kind}, which pictures are not; give an .npz file of such samples")
+        return self.shape[0], self.shape[1:]
+
+
+def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[Tensor, Any]:
+    """Samples as one tensor [N, …] and their labels, read once. `like` says what the learner holds already."""
     if labels is not None:
         x = tensor(data)
         return x, _labels(labels, len(x))
     if isinstance(data, Task):
         return data.train
     if isinstance(data, (str, os.PathLike)):
-        return _photos(Path(os.fspath(data).removeprefix("folder:")).expanduser(), like)
+        return _file(os.fspath(data), like)
     if isinstance(data, TensorDataset) and len(data.tensors) == 2:
         return tensor(data.tensors[0]), _labels(data.tensors[1], len(data.tensors[0]))
     if isinstance(data, DataLoader):
@@ -39,10 +68,12 @@ def gathered(data: Any, labels: Any = None, like: Tensor | None = None) -> tuple
     raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
 
 
-def samples(data: Any, like: Tensor | None = None) -> Tensor:
+def samples(data: Any, like: Like | None = None) -> Tensor:
     """Samples alone, to be predicted: a tensor, an array, a list of images, or what has labels, without them."""
     if isinstance(data, (Tensor, np.ndarray)):
         return tensor(data)
+    if isinstance(data, (str, os.PathLike)) and os.fspath(data).lower().endswith(arrays.SUFFIXES):
+        return tensor(arrays.alone(Path(data).expanduser(), like and like.shape))
     if isinstance(data, (str, os.PathLike, Task, DataLoader, TensorDataset)):
         return gathered(data, like=like)[0]
     items = list(_each(data))
@@ -141,5 +172,31 @@ def _labels(labels: Any, samples: int) -> Any:
     return labels
 
 
-def _photos(folder: Path, like: Tensor | None) -> tuple[Tensor, Any]:
-    raise NotImplementedError
+def _file(name: str, like: Like | None) -> tuple[Tensor, Any]:
+    path = Path(name.removeprefix("folder:").removeprefix("npz:")).expanduser()
+    if path.suffix.lower() in arrays.SUFFIXES and not path.is_dir():
+        x, y = arrays.labelled(path, like and like.shape)
+        return tensor(x), y
+    if path.exists() and not path.is_dir():
+        raise BadInput(f"{path} cannot be learned from; give {WELCOME}")
+    return _photos(path, like)
+
+
+def _photos(folder: Path, like: Like | None) -> tuple[Tensor, Any]:
+    """The pictures of class folders, each with its folder's name; those that cannot be read are named in a warning."""
+    channels, size = (None, None) if like is None else like.pictured()
+    found = photos.photos(folder, size, channels)
+    if found.skipped:
+        total = len(found.images[0]) + len(found.skipped)
+        warnings.warn(photos.unread(folder, total, found.skipped, " and are left out"), Notice, stacklevel=2)
+    pixels, labels = found.images
+    return stored(pixels, like), np.array(found.names)[labels]
+
+
+def stored(pixels: np.ndarray, like: Like | None) -> Tensor:
+    """Pictures, uint8 [N, C, H, W], in the scale and type of those a learner holds."""
+    x = torch.from_numpy(pixels)
+    if like is None or (like.dtype == torch.uint8 and like.top in (None, 255)):
+        return x
+    scaled = x.double() * ((like.top or 255) / 255)
+    return scaled.round().to(like.dtype) if like.dtype == torch.uint8 else scaled.to(like.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,7 +13,8 @@ from everlearn import checks
 from everlearn.core.memory import Memory
 from everlearn.core.theta import MainNet
 from everlearn.data import Stream
-from everlearn.data.samples import gathered, samples
+from everlearn.data.arrays import called
+from everlearn.data.samples import Like, gathered, samples
 from everlearn.errors import BadInput
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
@@ -37,6 +39,15 @@ class Answering:
         def _receive(self, x: Tensor) -> None: ...
 
         def _stored(self, x: Tensor) -> Tensor: ...
+
+    @property
+    def _like(self) -> Like | None:
+        return Like.of(None if self.memory is None else self.memory.x, self.inputs)
+
+    def _read(self, data: Any, labels: Any = None, like: Like | None = None) -> tuple[Tensor, Any]:
+        """Samples and labels; those of a file by the names the classes have."""
+        x, y = gathered(data, labels, like or self._like)
+        return x, called(y, self.labels.names) if isinstance(data, (str, PathLike)) else y
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
@@ -64,7 +75,7 @@ class Answering:
         """A score per class for each sample, [N, classes]."""
         if not self.classes:
             raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
-        x = self._stored(samples(data, None if self.memory is None else self.memory.x))
+        x = self._stored(samples(data, self._like))
         scores = self._judged(x)
         missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
         return nn.functional.pad(scores, (0, missing), value=-torch.inf) if missing else scores
@@ -85,7 +96,7 @@ class Answering:
 
     def score(self, data: Any, y: Any = None) -> float:
         """The share of samples classified rightly among all classes met; a label never met cannot be."""
-        x, y = gathered(data, y, None if self.memory is None else self.memory.x)
+        x, y = self._read(data, y)
         names, codes = coded(y)
         if not len(codes):
             raise BadInput("there is no sample among the data")

@@ -24,7 +24,6 @@ from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
-from everlearn.data.samples import gathered
 from everlearn.errors import BadInput
 from everlearn.learner import forgetting, growth, observing, saved, teaching, watching
 from everlearn.learner.answering import Answering
@@ -153,11 +152,11 @@ class Learner(Answering, Estimator):
     ) -> Learner:
         """Learn one more task, and keep what was learned before.
 
-        `data` are a Dataset, a DataLoader, (samples, labels), a folder of class folders or a Task; each sample is read
-        once. `validation`, more such data or a share of these, is tested on after each epoch; with `patience` the task
-        ends when that has not got better for so many epochs. `on_epoch` and `on_task` are called with the learner and a
-        record; what they raise is said in a warning, and `learner.stop()` ends the task after the epoch. `progress` is
-        shown in a terminal, unless it is False.
+        `data` are a Dataset, a DataLoader, (samples, labels), a folder of class folders, an .npz file or a Task; each
+        sample is read once. `validation`, more such data or a share of these, is tested on after each epoch; with
+        `patience` the task ends when that has not got better for so many epochs. `on_epoch` and `on_task` are called
+        with the learner and a record; what they raise is said in a warning, and `learner.stop()` ends the task after
+        the epoch. `progress` is shown in a terminal, unless it is False.
         """
         task, held_out = watching.split(self, self._task(data, labels), validation)
         watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
@@ -193,7 +192,7 @@ class Learner(Answering, Estimator):
             names, codes = [int(c) for c in data.classes], None
             x = data.train[0]
         else:
-            x, y = gathered(data, labels, None if self.memory is None else self.memory.x)
+            x, y = self._read(data, labels)
             x = self._stored(x)
             names, codes = coded(y)
         self._receive(x)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from everlearn.data import Task
-from everlearn.data.samples import gathered
+from everlearn.data.samples import Like
 from everlearn.errors import BadInput, number
 from everlearn.learner.labels import coded
 
@@ -38,7 +38,7 @@ def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | N
         order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
         held, rest = order[:count], order[count:].sort().values
         return Task((x[rest], y[rest]), task.test, task.classes), (x[held], y[held])
-    x, y = gathered(validation, like=task.train[0])
+    x, y = learner._read(validation, like=Like.of(task.train[0], learner.inputs))
     names, codes = coded(y)
     if not len(codes):
         raise BadInput("there is no sample among the validation data")
