@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import io
 import json
+import logging
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.data import Inputs, Pixels
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, EverlearnError
 from everlearn.learner import saved
 from everlearn.methods.base import Method
 
@@ -34,7 +39,11 @@ class Deployed(nn.Module):
 def plain(learner: Learner) -> nn.Module:
     """A copy of the network on the CPU, in evaluation mode, every tensor with memory of its own."""
     learner.net.sync()
-    return copy.deepcopy(learner.net.unbind()).cpu().eval()
+    made = copy.deepcopy(learner.net.unbind()).cpu().eval()
+    for layer in made.modules():
+        for name, buffer in layer._buffers.items():  # those of the norm layers are parts of one tensor
+            layer._buffers[name] = None if buffer is None else buffer.clone()
+    return made
 
 
 def export(learner: Learner, file: str | os.PathLike[str]) -> None:
@@ -49,7 +58,12 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
             f"{type(learner.method).__name__} does not predict by its network's logits, which an export would hold; "
             "use learner.predict"
         )
-    ways[file.suffix](learner, file)
+    draft = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
+    try:
+        ways[file.suffix](learner, draft)
+        os.replace(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _safetensors(learner: Learner, file: Path) -> None:
@@ -63,9 +77,30 @@ def _state_dict(learner: Learner, file: Path) -> None:
 
 def _ready(learner: Learner) -> tuple[Deployed, Tensor]:
     """The module, and samples to try it with."""
-    module = Deployed(learner.inputs.to("cpu", learner.dtype), plain(learner)).eval()
+    inputs = copy.deepcopy(learner.inputs).to("cpu", learner.dtype)  # a module is moved itself
     like = learner.memory.x
-    return module, torch.zeros(2, *like.shape[1:], dtype=like.dtype)
+    return Deployed(inputs, plain(learner)).eval(), torch.zeros(2, *like.shape[1:], dtype=like.dtype)
+
+
+@contextlib.contextmanager
+def _tracing() -> Iterator[None]:
+    """Without torch's remarks on the way; a network it cannot follow is said to be one."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        quiet = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
+            warnings.simplefilter("ignore")
+            yield
+    except OSError:  # of the file
+        raise
+    except Exception as error:
+        why = str(error.__cause__ or error).strip().partition("\n")[0]
+        raise EverlearnError(
+            f"torch cannot export this network ({why}); .safetensors and .pt hold its plain weights"
+        ) from error
+    finally:
+        logging.disable(before)
 
 
 def _names(learner: Learner) -> str:
@@ -74,8 +109,9 @@ def _names(learner: Learner) -> str:
 
 def _program(learner: Learner, file: Path) -> None:
     module, example = _ready(learner)
-    program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    torch.export.save(program, file, extra_files={"classes.json": _names(learner)})
+    with _tracing():
+        program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
+        torch.export.save(program, file, extra_files={"classes.json": _names(learner)})
 
 
 def _onnx(learner: Learner, file: Path) -> None:
@@ -86,15 +122,16 @@ def _onnx(learner: Learner, file: Path) -> None:
         raise BadInput(f"an ONNX file needs {error.name}: pip install 'everlearn[onnx]'") from None
     module, example = _ready(learner)
     batch: Any = {0: torch.export.Dim("batch")}
-    made = torch.onnx.export(
-        module,
-        (example,),
-        dynamo=True,
-        dynamic_shapes=(batch,),
-        input_names=["samples"],
-        output_names=["scores"],
-        verbose=False,
-    )
+    with _tracing():
+        made = torch.onnx.export(
+            module,
+            (example,),
+            dynamo=True,
+            dynamic_shapes=(batch,),
+            input_names=["samples"],
+            output_names=["scores"],
+            verbose=False,
+        )
     assert made is not None
     proto = made.model_proto
     onnx.helper.set_model_props(proto, {"classes": _names(learner)})
