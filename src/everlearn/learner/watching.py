@@ -127,11 +127,12 @@ def shown(learner: Learner, task: Task, progress: bool | None) -> Iterator[Displ
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     steps = math.ceil(len(task.train[0]) / learner.batch) * (learner.epochs - learner.epoch)
+    console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(20),
-        TimeRemainingColumn(),
+        *([BarColumn(20)] if console.width >= 80 else []),  # words and numbers need the room first
+        TimeRemainingColumn(compact=True),
         TextColumn("{task.fields[seen]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         yield Bar(bar, f"task {learner.tasks + 1}", steps)
