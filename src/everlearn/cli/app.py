@@ -22,7 +22,12 @@ import typer.main
 from everlearn.errors import EverlearnError, Notice, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "methods", "weightings", "streams", "data", "bench")
+OF_LEARNERS = ("predict", "teach", "memory", "export")
+COMMANDS = (
+    *("demo", "run", "again", "study", "tune", "explain"),
+    *OF_LEARNERS,
+    *("methods", "weightings", "streams", "data", "bench"),
+)
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
@@ -53,7 +58,8 @@ class Group(typer.core.TyperGroup):
             message = error.format_message().strip(" .?\n").replace(". Did", ", did")
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
-                words = _setting(message, sys.argv) or f"{message[0].lower()}{message[1:]}"
+                setting = None if command.split()[-1] in OF_LEARNERS else _setting(message, sys.argv)
+                words = setting or f"{message[0].lower()}{message[1:]}"
                 print(f"everlearn: {words}; see {command} --help", file=sys.stderr)
             sys.exit(error.exit_code)
 

@@ -81,6 +81,25 @@ Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same bits every time on the same GPU, more slowly.")
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
+Trained = Annotated[
+    Path, typer.Argument(metavar="RUN", help="The folder of a run, or one that `teach` or learner.save made.")
+]
+Built = Annotated[
+    Optional[str],
+    typer.Option(
+        "--network",
+        help="What builds its network, if the folder does not say it: a name, module:attr or file.py:attr, "
+        "called with the shape of a sample and the number of classes.",
+    ),
+]
+BuiltWith = Annotated[
+    Optional[list[str]],
+    typer.Option("--set", metavar="KEY=VALUE", help="An option of that network, as often as you like."),
+]
+Model = Annotated[
+    Optional[Path], typer.Option("--out", metavar="MODEL", help="The new learner's folder.  [default: RUN-taught]")
+]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there; a run's folder never is.")]
 
 
 def seeded(seed: int | None, seeds: int | None, **given: Any) -> list[dict[str, Any]]:
