@@ -5,6 +5,7 @@ It is kept on the CPU and needs labels and contents alone, never losses, so a wh
 
 from __future__ import annotations
 
+import bisect
 import copy
 import hashlib
 from collections import Counter
@@ -24,7 +25,7 @@ def policy(given: Any) -> tuple[str, Any]:
     if not isinstance(given, str):
         return "reservoir", given
     rule, colon, rows = given.strip().rpartition(":") if given.strip() not in RULES else (given.strip(), "", "")
-    if (rule or "reservoir") not in RULES or (colon and not rows) or not (rows.isdecimal() or not rows):
+    if (rule or "reservoir") not in RULES or not (rows.isdecimal() or (rule and not colon)):
         raise BadInput(f"memory '{given}' is neither a whole number of rows nor, say, balanced:500")
     return rule or "reservoir", int(rows) if rows else None
 
@@ -38,8 +39,8 @@ class Ledger:
         self.held = 0  # rows taken, the first ones
         self.owed = 0  # of samples to come, how many make up for forgotten ones that had not been kept
         self.offered: Counter[int] = Counter()  # of each class, where the rule asks
-        self.where: dict[bytes, int] | None = None  # the row of each sample kept; None where it has to be looked up
-        self.rows: dict[int, list[int]] = {}  # of each class
+        self.where: Counter[bytes] | None = None  # in how many rows each sample is; None where it has to be looked up
+        self.rows: dict[int, list[int]] = {}  # of each class, in order
         self.of: list[tuple[bytes, int]] = []  # the sample and the class in each row
 
     def copy(self) -> Ledger:
@@ -49,7 +50,7 @@ class Ledger:
             list(self.of),
             {c: list(r) for c, r in self.rows.items()},
         )
-        other.where = None if self.where is None else dict(self.where)
+        other.where = None if self.where is None else self.where.copy()
         return other
 
     def regular(self, samples: int) -> bool:
@@ -65,7 +66,7 @@ class Ledger:
 
     def look_up(self, x: Tensor, y: Tensor) -> None:
         """Take stock of what the memory holds, [held, …]."""
-        self.of, self.where, self.rows = [], {}, {}
+        self.of, self.where, self.rows = [], Counter(), {}
         for row, (key, label) in enumerate(zip(keys(x, y), y.tolist())):
             self._enter(row, key, label)
 
@@ -98,10 +99,10 @@ class Ledger:
     def _row(self, label: int, lot: float, other: float) -> int | None:
         """The row of a sample that comes now, or None; two uniform numbers decide."""
         free = self.capacity - self.held
+        if self.owed and lot * (free + self.owed) >= free:  # random pairing (Gemulla et al., 2006)
+            self.owed -= 1
+            return None
         if free:
-            if self.owed and lot * (free + self.owed) >= free:  # random pairing (Gemulla et al., 2006)
-                self.owed -= 1
-                return None
             self.held += 1
             return self.held - 1
         if self.rule == "reservoir":  # Vitter's algorithm R
@@ -110,22 +111,24 @@ class Ledger:
         # Room for a class that has fewer rows than others, from one that has most; else a reservoir within the class.
         own, most = self.rows.get(label, []), max(map(len, self.rows.values()))
         if len(own) < most - 1:
-            largest = [c for c, rows in self.rows.items() if len(rows) == most]
-            place = lot * len(largest)
-            return self.rows[largest[int(place)]][int(other * most)]
+            largest = sorted(c for c, rows in self.rows.items() if len(rows) == most)
+            return self.rows[largest[int(lot * len(largest))]][int(other * most)]
         return own[int(other * len(own))] if lot * self.offered[label] < len(own) else None
 
     def _enter(self, row: int, key: bytes, label: int) -> None:
         if row < len(self.of):
             before, of = self.of[row]
-            if self.where.get(before) == row:
+            self.where[before] -= 1
+            if not self.where[before]:
                 del self.where[before]
             self.rows[of].remove(row)
+            if not self.rows[of]:
+                del self.rows[of]
             self.of[row] = key, label
         else:
             self.of.append((key, label))
-        self.where[key] = row
-        self.rows.setdefault(label, []).append(row)
+        self.where[key] += 1
+        bisect.insort(self.rows.setdefault(label, []), row)
 
     def forget(self, dropped: list[int], own: bool = False) -> None:
         """Samples of these classes were taken out of the memory, a row each; the others have closed up.
@@ -167,7 +170,7 @@ Placed = tuple[np.ndarray, np.ndarray]
 
 def keys(x: Tensor, y: Tensor) -> list[bytes]:
     """What each sample is known again by: its content and its label."""
-    content = x.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+    content = x.detach().cpu()[:, None].flatten(1).contiguous().view(torch.uint8).numpy()
     return [
         hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=16).digest()
         for row, label in zip(content, y.tolist())
