@@ -9,6 +9,7 @@ import bisect
 import copy
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,29 @@ class Ledger:
                 self._enter(row, key, label)
         return slots, filled
 
+    def offer(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes]) -> Placed:
+        """The same for a rule that looks at the samples, as `plan.chances` has it: [S, B, 3] and [S].
+
+        A sample that is in the memory as the epoch begins, or was offered in it before, is offered no row.
+        """
+        assert self.where is not None
+        steps, batch = order.shape
+        slots, filled = np.empty((steps, batch, 3)), np.zeros(steps, dtype=int)
+        slots[:, :, 0], slots[:, :, 1:] = self.capacity, rng.random((steps, batch, 2))
+        known = set(self.where)
+        for step, samples in enumerate(order.tolist()):
+            filled[step] = self.held
+            for n, sample in enumerate(samples):
+                if keys[sample] in known:
+                    slots[step, n, 2] = 1  # a lot that never wins
+                    continue
+                known.add(keys[sample])
+                if self.held < self.capacity:
+                    slots[step, n, 0], self.held = self.held, self.held + 1
+        self.presented = self.held if self.held < self.capacity else self.presented + order.size
+        self.where = None
+        return slots, filled
+
     def _row(self, label: int, lot: float, other: float) -> int | None:
         """The row of a sample that comes now, or None; two uniform numbers decide."""
         free = self.capacity - self.held
@@ -175,3 +199,10 @@ def keys(x: Tensor, y: Tensor) -> list[bytes]:
         hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=16).digest()
         for row, label in zip(content, y.tolist())
     ]
+
+
+def firsts(x: Tensor, y: Tensor, besides: Iterable[bytes] = ()) -> Tensor:
+    """Which samples are copies neither of one before them nor of one of these, [N]."""
+    known = set(besides)
+    fresh = [not (key in known or known.add(key)) for key in keys(x, y)]
+    return torch.tensor(fresh, dtype=torch.bool, device=x.device)
