@@ -5,9 +5,11 @@ It is kept on the CPU and needs labels and contents alone, never losses, so a wh
 
 from __future__ import annotations
 
+import bisect
 import copy
 import hashlib
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,8 +45,8 @@ class Ledger:
         self.held = 0  # rows taken, the first ones
         self.owed = 0  # of samples to come, how many make up for forgotten ones that had not been kept
         self.offered: Counter[int] = Counter()  # of each class, where the rule asks
-        self.where: dict[bytes, int] | None = None  # the row of each sample kept; None where it has to be looked up
-        self.rows: dict[int, list[int]] = {}  # of each class
+        self.where: Counter[bytes] | None = None  # in how many rows each sample is; None where it has to be looked up
+        self.rows: dict[int, list[int]] = {}  # of each class, in order
         self.of: list[tuple[bytes, int]] = []  # the sample and the class in each row
 
     def copy(self) -> Ledger:
@@ -54,7 +56,7 @@ class Ledger:
             list(self.of),
             {c: list(r) for c, r in self.rows.items()},
         )
-        other.where = None if self.where is None else dict(self.where)
+        other.where = None if self.where is None else self.where.copy()
         return other
 
     def regular(self, samples: int) -> bool:
@@ -70,7 +72,7 @@ class Ledger:
 
     def look_up(self, x: Tensor, y: Tensor) -> None:
         """Take stock of what the memory holds, [held, …]."""
-        self.of, self.where, self.rows = [], {}, {}
+        self.of, self.where, self.rows = [], Counter(), {}
         for row, (key, label) in enumerate(zip(keys(x, y), y.tolist())):
             self._enter(row, key, label)
 
@@ -100,13 +102,36 @@ class Ledger:
                 self._enter(row, key, label)
         return slots, filled
 
+    def offer(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes]) -> Placed:
+        """The same for a rule that looks at the samples, as `plan.chances` has it: [S, B, 3] and [S].
+
+        A sample that is in the memory as the epoch begins, or was offered in it before, is offered no row.
+        """
+        assert self.where is not None
+        steps, batch = order.shape
+        slots, filled = np.empty((steps, batch, 3)), np.zeros(steps, dtype=int)
+        slots[:, :, 0], slots[:, :, 1:] = self.capacity, rng.random((steps, batch, 2))
+        known = set(self.where)
+        for step, samples in enumerate(order.tolist()):
+            filled[step] = self.held
+            for n, sample in enumerate(samples):
+                if keys[sample] in known:
+                    slots[step, n, 2] = 1  # a lot that never wins
+                    continue
+                known.add(keys[sample])
+                if self.held < self.capacity:
+                    slots[step, n, 0], self.held = self.held, self.held + 1
+        self.presented = self.held if self.held < self.capacity else self.presented + order.size
+        self.where = None
+        return slots, filled
+
     def _row(self, label: int, lot: float, other: float) -> int | None:
         """The row of a sample that comes now, or None; two uniform numbers decide."""
         free = self.capacity - self.held
+        if self.owed and lot * (free + self.owed) >= free:  # random pairing (Gemulla et al., 2006)
+            self.owed -= 1
+            return None
         if free:
-            if self.owed and lot * (free + self.owed) >= free:  # random pairing (Gemulla et al., 2006)
-                self.owed -= 1
-                return None
             self.held += 1
             return self.held - 1
         if self.rule == "reservoir":  # Vitter's algorithm R
@@ -115,22 +140,24 @@ class Ledger:
         # Room for a class that has fewer rows than others, from one that has most; else a reservoir within the class.
         own, most = self.rows.get(label, []), max(map(len, self.rows.values()))
         if len(own) < most - 1:
-            largest = [c for c, rows in self.rows.items() if len(rows) == most]
-            place = lot * len(largest)
-            return self.rows[largest[int(place)]][int(other * most)]
+            largest = sorted(c for c, rows in self.rows.items() if len(rows) == most)
+            return self.rows[largest[int(lot * len(largest))]][int(other * most)]
         return own[int(other * len(own))] if lot * self.offered[label] < len(own) else None
 
     def _enter(self, row: int, key: bytes, label: int) -> None:
         if row < len(self.of):
             before, of = self.of[row]
-            if self.where.get(before) == row:
+            self.where[before] -= 1
+            if not self.where[before]:
                 del self.where[before]
             self.rows[of].remove(row)
+            if not self.rows[of]:
+                del self.rows[of]
             self.of[row] = key, label
         else:
             self.of.append((key, label))
-        self.where[key] = row
-        self.rows.setdefault(label, []).append(row)
+        self.where[key] += 1
+        bisect.insort(self.rows.setdefault(label, []), row)
 
     def forget(self, dropped: list[int], own: bool = False) -> None:
         """Samples of these classes were taken out of the memory, a row each; the others have closed up.
@@ -172,8 +199,15 @@ Placed = tuple[np.ndarray, np.ndarray]
 
 def keys(x: Tensor, y: Tensor) -> list[bytes]:
     """What each sample is known again by: its content and its label."""
-    content = x.detach().cpu().contiguous().flatten(1).view(torch.uint8).numpy()
+    content = x.detach().cpu()[:, None].flatten(1).contiguous().view(torch.uint8).numpy()
     return [
         hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=16).digest()
         for row, label in zip(content, y.tolist())
     ]
+
+
+def firsts(x: Tensor, y: Tensor, besides: Iterable[bytes] = ()) -> Tensor:
+    """Which samples are copies neither of one before them nor of one of these, [N]."""
+    known = set(besides)
+    fresh = [not (key in known or known.add(key)) for key in keys(x, y)]
+    return torch.tensor(fresh, dtype=torch.bool, device=x.device)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from types import CodeType, ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,30 +62,90 @@ class Inputs:
 
 
 def described(transform: Any) -> list[str] | None:
-    """What tells a transform from another of the same name: its text or, typed at a prompt, its code, and the plain
-    values it holds."""
+    """What tells a transform from another of the same name: by its text and by its code, each with the values it holds
+    or reads; "" where there is none, as at a prompt."""
     if transform is None:
         return None
-    if isinstance(transform, Pixels):
-        return ["Pixels", repr(transform.document()), ""]
-    kind = transform if inspect.isfunction(transform) else type(transform)
-    code = getattr(transform if inspect.isfunction(transform) else kind.__call__, "__code__", None)
-    if isinstance(transform, torch.nn.Module):
-        held: Any = [(name, tensor.tolist()) for name, tensor in transform.state_dict().items()] + [repr(transform)]
-    else:
-        known = inspect.getclosurevars(transform).nonlocals if inspect.isfunction(transform) else vars(transform)
-        held = sorted((name, of) for name, of in known.items() if isinstance(of, (bool, int, float, str, tuple)))
+    kind = transform if inspect.isroutine(transform) else type(transform)
+    return [kind.__name__, *(told and _digest(told) for told in (_told(transform, way, ()) for way in (_text, _code)))]
+
+
+def _digest(told: str) -> str:
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+Way = Callable[[Any], str]
+
+
+def _told(value: Any, way: Way, above: tuple[int, ...]) -> str:
+    """Anything in words that are the same in another process; functions and classes in this way, "" if it cannot be."""
+    if isinstance(value, (bool, int, float, complex, str, bytes, type(None), torch.dtype)):
+        return repr(value)
+    if id(value) in above or len(above) > 8:
+        return "…"
+    tell = lambda of: _told(of, way, (*above, id(value)))
+    if isinstance(value, torch.Tensor):
+        content = value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+        return f"{value.dtype} {tuple(value.shape)} {hashlib.sha256(content).hexdigest()}"
+    if isinstance(value, (np.ndarray, np.generic)):
+        return f"{value.dtype} {value.shape} {hashlib.sha256(value.tobytes()).hexdigest()}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(tell, value))}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{{{', '.join(sorted(map(tell, value)))}}}"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{tell(name)}: {tell(of)}' for name, of in value.items()))}}}"
+    if isinstance(value, Pixels):
+        return repr(value.document())
+    if isinstance(value, functools.partial):
+        own = tell(value.func)
+        return own and f"{own} {tell(value.args)} {tell(value.keywords)}"
+    if inspect.ismethod(value):
+        own = way(value.__func__)
+        return own and f"{own} {tell(value.__self__)}"
+    if inspect.isfunction(value):
+        own = way(value)
+        return own and f"{own} {tell(_read_by(value))}"
+    if inspect.isbuiltin(value) or isinstance(value, (type, ModuleType)):
+        return f"{getattr(value, '__module__', '')}.{value.__name__}"
+    held = {name: of for name, of in getattr(value, "__dict__", {}).items() if name != "training"}
+    if isinstance(value, torch.nn.Module):
+        held = {name: of for name, of in held.items() if not name.startswith("_")}
+        held |= {"tensors": dict(value.state_dict()), "modules": dict(value.named_children())}
+    own = way(type(value))
+    return own and f"{own} {tell(held)}"
+
+
+def _read_by(function: Any) -> dict[str, Any]:
+    """What a function has from around it; other modules are taken to be what they were."""
     try:
-        text = textwrap.dedent(inspect.getsource(kind))
+        around = inspect.getclosurevars(function)
+    except ValueError:  # not all of it is there yet
+        return {}
+    return {name: of for name, of in (around.globals | around.nonlocals).items() if not isinstance(of, ModuleType)}
+
+
+def _text(of: Any) -> str:
+    try:
+        text = textwrap.dedent(inspect.getsource(of))
     except (OSError, TypeError):  # typed at a prompt, or compiled
-        text = ""
-    digest = lambda of: hashlib.sha256(repr((of, held)).encode()).hexdigest()[:16]
-    consts = code and [repr(const) for const in code.co_consts if not inspect.iscode(const)]
-    return [
-        kind.__qualname__,
-        digest(text) if text else "",
-        digest((code.co_code, consts, code.co_names)) if code else "",
-    ]
+        return ""
+    # Of two on a line nobody knows which it is.
+    return "" if of.__name__ == "<lambda>" and text.count("lambda") > 1 else text
+
+
+def _code(of: Any) -> str:
+    if isinstance(of, type):
+        own = {name: _code(function) for name, function in vars(of).items() if inspect.isfunction(function)}
+        return f"{of.__name__} {sorted(own.items())}" if own else ""
+    code = getattr(of, "__code__", None)
+    return "" if code is None else _compiled(code)
+
+
+def _compiled(code: CodeType) -> str:
+    constant = lambda of: _compiled(of) if inspect.iscode(of) else _told(of, _code, ())
+    consts = list(map(constant, code.co_consts))
+    return repr((code.co_code, consts, code.co_names, code.co_varnames[: code.co_argcount]))
 
 
 def same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from everlearn.data import arrays, photos
 from everlearn.data.inputs import Inputs
@@ -51,7 +51,7 @@ class Like(NamedTuple):
 def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[Tensor, Any]:
     """Samples as one tensor [N, …] and their labels, read once. `like` says what the learner holds already."""
     if labels is not None:
-        x = tensor(data)
+        x = _batch(data)
         return x, _labels(labels, len(x))
     if isinstance(data, Task):
         return data.train
@@ -61,8 +61,9 @@ def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[T
         return tensor(data.tensors[0]), _labels(data.tensors[1], len(data.tensors[0]))
     if isinstance(data, DataLoader):
         return _joined(list(map(_pair, data)))
-    if isinstance(data, (tuple, list)) and len(data) == 2 and isinstance(data[0], (Tensor, np.ndarray)):
-        return tensor(data[0]), _labels(data[1], len(data[0]))
+    lists = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], list)
+    if lists or (isinstance(data, (tuple, list)) and len(data) == 2 and _array(data[0])):
+        return (x := _batch(data[0])), _labels(data[1], len(x))
     if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not hasattr(data, "shape")):
         return _stacked([_pair(sample) for sample in _each(data)])
     raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
@@ -105,9 +106,21 @@ def tensor(of: Any) -> Tensor:
     return of.detach().long()
 
 
+def _array(data: Any) -> bool:
+    """A tensor, an array, or a table that is one."""
+    return isinstance(data, (Tensor, np.ndarray)) or hasattr(data, "__array__")
+
+
+def _batch(data: Any) -> Tensor:
+    """Samples in one array, or one by one in a list."""
+    if isinstance(data, (list, tuple)) and not data:
+        raise BadInput("there is no sample among the data")
+    return _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
+
+
 def _each(data: Any) -> Iterator[Any]:
     """Sample by sample; a Dataset may know nothing but its length and its items."""
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__"):
+    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
         return (data[n] for n in range(len(data)))
     return iter(data)
 
@@ -150,7 +163,7 @@ def _image(picture: Any) -> Tensor:
 def _joined(batches: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
     if not batches:
         raise BadInput("there is no sample among the data")
-    parts = [(tensor(x), _labels(y, len(x))) for x, y in batches]
+    parts = [(_batch(x), _labels(y, len(x))) for x, y in batches]
     if len({(x.shape[1:], x.dtype) for x, _ in parts}) > 1:
         raise BadInput("the batches of this DataLoader are of several shapes or types; bring them to one")
     if all(isinstance(y, Tensor) for _, y in parts):

@@ -11,7 +11,6 @@ from torch import Tensor
 from everlearn.core.memory import Memory
 from everlearn.core.plan import reservoir
 from everlearn.core.terms import EMPTY
-from everlearn.errors import BadInput
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
     """Every sample for which predicate(sample, label) holds; how many, by label."""
     memory, names = learner.memory, learner.labels.names
-    if learner._broken_off or learner.epoch:
-        raise BadInput("a task is under way; forget between two tasks")
     if memory is None or not len(memory):
         return {}
     x, y = memory.held()

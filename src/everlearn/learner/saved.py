@@ -91,12 +91,12 @@ def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
     """Tensors and their description as one safetensors file, with a checksum."""
     from safetensors.torch import save
 
-    whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return save(whole, {"everlearn": json.dumps(about), "sha256": checksum(whole)})
+    whole, words = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, json.dumps(about)
+    return save(whole, {"everlearn": words, "sha256": checksum(whole, words)})
 
 
-def checksum(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def checksum(tensors: dict[str, Tensor], words: str) -> str:
+    digest = hashlib.sha256(words.encode())
     for name in sorted(tensors):
         digest.update(repr((name, tensors[name].dtype, list(tensors[name].shape))).encode())
         digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().data)
@@ -135,7 +135,7 @@ def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:
         raise BadInput(f"{file} is no learner of everlearn's")
     if about["format"] > FORMAT:
         raise BadInput(f"{file} was written by everlearn {about.get('everlearn')}, which is newer than {__version__}")
-    if words.get("sha256") != checksum(tensors):
+    if words.get("sha256") != checksum(tensors, words["everlearn"]):
         raise BadInput(f"{file} is damaged: its content is not what was written")
     return tensors, about, content
 

@@ -17,7 +17,7 @@ from everlearn.core.capture import Graphs, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import Ledger, keys
 from everlearn.core.memory import Memory
-from everlearn.core.plan import Plan, plan_epoch, reservoir, sharded
+from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
 from everlearn.data import Task
 from everlearn.errors import EverlearnError
@@ -38,6 +38,7 @@ def learn(
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     begin_task(learner, task)
+    learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     randomness = Randomness(learner.device)
@@ -111,10 +112,11 @@ def plan(learner: Learner, key: tuple[int, int], y: Tensor, known: Known, batch:
     """The plan of an epoch over samples with these labels, and the memory's ledger when it is done."""
     memory, method = learner.memory, learner.method
     ledger, rule, place = memory.ledger.copy(), method.slot_rule, None
-    if rule is reservoir and learner.capacity and not ledger.regular(len(y)):
+    if rule in (reservoir, chances) and learner.capacity and not ledger.regular(len(y)):
         if ledger.where is None:
             ledger.look_up(*memory.held())
-        place = lambda rng, order: ledger.place(rng, order, *known())
+        offer = (lambda rng, order, names, labels: ledger.offer(rng, order, names)) if rule is chances else ledger.place
+        place = lambda rng, order: offer(rng, order, *known())
     presented, balanced = ledger.presented, any(draw.pool == "balanced" for draw in learner.draws)
     rows = plan_epoch(
         learner.seed,

@@ -34,7 +34,7 @@ class AGEM(Episodic):
             return gradient
         theta = step.net.theta
         (past,) = seen_by(step.net.at(theta), *step.references)
-        return project(gradient, step.net.gradient(cross_entropy(past).loss.mean()))
+        return project(gradient, step.net.gradient(cross_entropy(past).masked().mean()))
 
 
 def project(gradient: Tensor, reference: Tensor) -> Tensor:

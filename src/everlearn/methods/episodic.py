@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.core.ledger import firsts, keys
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class Episodic(Method):
-    """After t tasks each has M/t rows, a random sample of it: the whole memory is in use from the first task on."""
+    """After t tasks each has M/t rows, a random sample of it: the whole memory is in use from the first task on.
+
+    No sample has two rows: what comes again stays with the task it came with."""
 
     remembers, slot_rule = True, None
 
@@ -34,10 +37,12 @@ class Episodic(Method):
 
     def end_task(self, learner: Learner, task: Task) -> None:
         tasks = learner.tasks + 1
+        *shares, share = [learner.capacity // tasks + (n < learner.capacity % tasks) for n in range(tasks)]
+        kept = [(x[:rows], y[:rows]) for (x, y), rows in zip(self.episodes(learner), shares)]
         chosen = np.random.default_rng([learner.seed, tasks]).permutation(len(task.train[0]))
-        chosen = torch.from_numpy(chosen[: learner.capacity])
-        newest = tuple(rows[chosen.to(rows.device)].to(learner.device) for rows in task.train)
-        shares = [learner.capacity // tasks + (n < learner.capacity % tasks) for n in range(tasks)]
-        kept = [(x[:share], y[:share]) for (x, y), share in zip([*self.episodes(learner), newest], shares)]
+        chosen = torch.from_numpy(chosen[: 2 * learner.capacity])  # those held already are left out
+        x, y = (rows[chosen.to(rows.device)].to(learner.device) for rows in task.train)
+        fresh = firsts(x, y, besides=(key for episode in kept for key in keys(*episode)))
+        kept.append((x[fresh][:share], y[fresh][:share]))
         self.sizes = torch.tensor([len(x) for x, _ in kept])
         learner.memory.fill(*(torch.cat(part) for part in zip(*kept)))

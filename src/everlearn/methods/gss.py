@@ -5,8 +5,9 @@ there is room it is kept. Later it is considered if c < 1: it meets row i with p
 those in the memory, and takes its place with probability Cᵢ / (Cᵢ + c).
 
 Departs: a batch is scored against one draw of the memory, as many samples as the batch, and its samples meet rows
-by the scores before the batch. Gradients are taken after the step, in evaluation mode, where a batch of one has no
-BatchNorm statistics of its own. With an empty memory the cosine is 0.
+by the scores before the batch. Of a task with no more samples than the memory has rows, what is in the memory as an
+epoch begins is not considered again in it, so there are no copies. Gradients are taken after the step, in evaluation
+mode, where a batch of one has no BatchNorm statistics of its own. With an empty memory the cosine is 0.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 class GSS(ER):
     references = 1
+    apart = ("scores",)
     memory_factor = 3  # it holds a gradient per sample
     slot_rule = staticmethod(chances)
 

@@ -4,7 +4,8 @@ Trains on the new samples and the memory together; the loss of a sample is the m
 cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it
 was before this task, and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each
 class, by herding, those of earlier classes being the first they had; a class that comes back is herded anew, from new
-and remembered samples. Prediction: the class whose mean feature is nearest, every feature and mean scaled to length 1.
+and remembered samples, each of them once. Prediction: the class whose mean feature is nearest, every feature and mean
+scaled to length 1.
 
 Departs: the mean over the classes, not their sum. Herding and means do not look at mirrored images.
 """
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from everlearn.core.ledger import firsts
 from everlearn.core.terms import Batch, Term
 from everlearn.errors import BadInput
 from everlearn.methods.teacher import Taught
@@ -37,14 +39,13 @@ class ICaRL(Taught):
         return x, y
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        super().begin_task(learner, task)
+        if learner.capacity < learner.classes:
+            raise BadInput(
+                f"iCaRL keeps samples of every class; a memory of {learner.capacity} is too small for {learner.classes}"
+            )
         if learner.tasks == 0:
             learner.features(task.train[0][:1])  # a network that has none is refused now
-            if learner.capacity < learner.classes:
-                raise BadInput(
-                    f"iCaRL keeps samples of every class; "
-                    f"a memory of {learner.capacity} is too small for {learner.classes}"
-                )
+        super().begin_task(learner, task)
         self.seen = torch.tensor(sorted(learner.seen | set(task.classes)), device=learner.device)
 
     def learn(self, new: Batch) -> list[Term]:
@@ -62,14 +63,21 @@ class ICaRL(Taught):
         for c in self.seen.tolist():
             if c in task.classes:
                 x = torch.cat([images[labels == c], old_x[old_y == c]])
+                x = x[firsts(x, torch.full((len(x),), c))]
                 x = x[herd(F.normalize(learner.features(x), dim=1), share)]
             else:
                 x = old_x[old_y == c][:share]
             chosen.append((x, torch.full((len(x),), c, device=learner.device)))
         learner.memory.fill(*(torch.cat(part) for part in zip(*chosen)))
-        self.means = class_means(
-            F.normalize(learner.features(learner.memory.held()[0]), dim=1), learner.memory.held()[1], learner.classes
-        )
+        self.average(learner)
+
+    def forget(self, learner: Learner, kept: Tensor) -> None:
+        self.average(learner)
+
+    def average(self, learner: Learner) -> None:
+        """The means of what the memory holds; without any the network's logits classify."""
+        x, y = learner.memory.held()
+        self.means = class_means(F.normalize(learner.features(x), dim=1), y, learner.classes) if len(x) else None
 
     def predict(self, learner: Learner, x: Tensor) -> Tensor:
         if self.means is None:

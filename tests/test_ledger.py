@@ -1,0 +1,218 @@
+"""Which sample is in which row of the memory: fair, without copies, balanced if it is to be, the same every time."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+import everlearn
+from everlearn.core.ledger import Ledger, keys, policy
+from everlearn.core.memory import Memory
+from everlearn.core.terms import EMPTY
+
+
+class Held:
+    """A ledger and the memory it speaks of, as plain lists; samples are numbers."""
+
+    def __init__(self, capacity: int, rule: str = "reservoir", seed: int = 0):
+        self.ledger, self.rows, self.random = Ledger(capacity, rule), [], np.random.default_rng(seed)
+        self.ledger.where = Counter()
+
+    def offer(self, samples: list[int], labels: list[int], batch: int = 4) -> list[int]:
+        """Offer them in this order; how many rows were taken before each step."""
+        order = np.arange(len(samples)).reshape(-1, batch)
+        names = [str(sample).encode() for sample in samples]
+        slots, filled = self.ledger.place(self.random, order, names, labels)
+        for step, rows in zip(order.tolist(), slots.tolist()):
+            wanted = [row for row in rows if row < self.ledger.capacity]
+            assert len(set(wanted)) == len(wanted), "no two samples of a step want one row"
+            written = {row: samples[n] for n, row in zip(step, rows) if row < self.ledger.capacity}
+            self.rows += [None] * (max(written, default=-1) + 1 - len(self.rows))
+            for row, sample in written.items():
+                self.rows[row] = sample
+            assert None not in self.rows, "rows are taken from the first on"
+        assert [name for name, _ in self.ledger.of] == [str(sample).encode() for sample in self.rows]
+        assert len(self.rows) == self.ledger.held
+        return filled.tolist()
+
+    def forget(self, goes, label) -> None:
+        dropped = [label(sample) for sample in self.rows if goes(sample)]
+        self.rows = [sample for sample in self.rows if not goes(sample)]
+        self.ledger.forget(dropped)
+        self.look_up(label)
+
+    def look_up(self, label) -> None:
+        x = torch.tensor(self.rows, dtype=torch.long)[:, None]
+        self.ledger.look_up(x, torch.tensor([label(sample) for sample in self.rows], dtype=torch.long))
+        names = {key: str(sample).encode() for (key, _), sample in zip(self.ledger.of, self.rows)}
+        self.ledger.of = [(names[key], c) for key, c in self.ledger.of]
+        self.ledger.where = Counter(of for of, _ in self.ledger.of)
+
+
+def fair(counts: np.ndarray, trials: int) -> bool:
+    """Could each of these have been kept equally often? χ² of samples without replacement, 999 in 1000 are below."""
+    share = counts.sum() / trials / len(counts)
+    expected = trials * share
+    value = ((counts - expected) ** 2).sum() / (expected * (1 - share)) * (len(counts) - 1) / len(counts)
+    return value < chi2.ppf(0.999, len(counts) - 1)
+
+
+def test_a_reservoir_keeps_every_sample_equally_often():
+    kept, rows, trials = np.zeros(40), np.zeros((40, 10)), 2000
+    for seed in range(trials):
+        held = Held(10, seed=seed)
+        held.offer(list(range(40)), [0] * 40)
+        assert len(held.rows) == len(set(held.rows)) == 10
+        kept[held.rows] += 1
+        rows[held.rows, range(10)] += 1
+    assert fair(kept, trials)
+    assert not fair(kept + np.linspace(-60, 60, 40), trials), "a χ² that would notice a tilt"
+    assert fair(rows[20:].sum(axis=0), trials), "and what came late is in every row"
+
+
+def test_what_is_in_the_memory_is_not_kept_twice_however_often_it_comes():
+    held = Held(10)
+    for _ in range(5):
+        filled = held.offer([3, 1, 4, 1, 5, 9, 2, 6], [0] * 8)
+    assert sorted(held.rows) == [1, 2, 3, 4, 5, 6, 9] and filled == [7, 7]
+    for start in range(100, 500, 8):
+        held.offer([*range(start, start + 4), *held.rows[:4]], [0] * 8)
+        assert len(set(held.rows)) == len(held.rows) == 10
+    assert held.ledger.presented == 5 * 8 + 400
+
+
+def test_what_was_forgotten_makes_room_no_faster_than_is_fair_to_the_rest():
+    """40 come, those of one class go, 40 more come: each that could be there is so equally often."""
+    trials, label = 3000, lambda sample: sample % 4 == 3
+    kept, early = np.zeros(80), np.zeros(80)
+    for seed in range(trials):
+        held = Held(12, seed=seed)
+        first, second = list(range(40)), list(range(40, 80))
+        held.offer(first, list(map(label, first)))
+        held.forget(label, label)
+        assert not any(map(label, held.rows)) and held.ledger.held == len(held.rows)
+        held.offer(second[:8], list(map(label, second[:8])))
+        early[held.rows] += 1
+        held.offer(second[8:], list(map(label, second[8:])))
+        kept[held.rows] += 1
+        assert len(set(held.rows)) == len(held.rows) == 12 and not held.ledger.owed
+    stay = np.array([n for n in range(80) if n >= 40 or not label(n)])
+    assert fair(kept[stay], trials) and not kept[[n for n in range(40) if label(n)]].any()
+    assert fair(early[stay[stay < 48]], trials), "while rows are still free, too"
+    greedy = kept.copy()
+    greedy[40:48] *= 1.2
+    assert not fair(greedy[stay], trials), "a χ² that would notice the first ones in free rows"
+
+
+@pytest.mark.parametrize("sizes", [(30, 30, 30), (90, 8, 30), (3, 90, 1, 40)])
+def test_a_balanced_memory_has_equally_many_of_each_class_as_far_as_there_are(sizes):
+    for seed in range(20):
+        held, random = Held(20, "balanced", seed), np.random.default_rng(seed)
+        labels = np.repeat(np.arange(len(sizes)), sizes)
+        order = random.permutation(len(labels)) if seed % 2 else np.arange(len(labels))  # mixed, or one by one
+        order = order[: len(order) // 2 * 2].tolist()
+        held.offer(order, labels[order].tolist(), batch=2)
+        there = Counter(labels[held.rows].tolist())
+        most = max(there.values())
+        for c, size in Counter(labels[order].tolist()).items():
+            assert there[c] >= min(size, most - 1), (there, sizes)
+        assert len(set(held.rows)) == len(held.rows) == 20
+
+
+def test_a_balanced_memory_keeps_every_sample_of_a_class_equally_often():
+    trials, label = 2000, [0] * 24 + [1] * 16 + [0] * 8 + [2] * 24
+    kept = np.zeros(len(label))
+    for seed in range(trials):
+        held = Held(12, "balanced", seed=seed)
+        held.offer(list(range(len(label))), label)
+        kept[held.rows] += 1
+    for c in range(3):
+        of = kept[np.array(label) == c]
+        assert of.sum() == pytest.approx(4 * trials, rel=0.1) and fair(of, trials)
+
+
+@pytest.mark.parametrize("rule", ["reservoir", "balanced"])
+def test_a_copy_and_a_ledger_found_again_go_on_to_the_same_rows(rule):
+    label = lambda sample: sample // 20
+    for seed in range(10):
+        one, again = (Held(9, rule, seed) for _ in range(2))
+        for held in (one, again):
+            held.offer(list(range(40)), [label(n) for n in range(40)])
+            held.forget(lambda sample: sample % 3 == 1, label)
+            held.offer(list(range(40, 72)), [label(n) for n in range(40, 72)])
+        before = vars(one.ledger.copy())
+        copied = one.ledger.copy()
+        state, presented = again.ledger.state(), again.ledger.presented
+        again.ledger = Ledger(9, rule)
+        again.ledger.restore(presented, state)
+        assert again.ledger.where is None, "which has to be looked up"
+        again.look_up(label)
+        more = list(range(72, 112))
+        rest = np.arange(40).reshape(-1, 4), [str(n).encode() for n in more], [label(n) for n in more]
+        rows = [ledger.place(np.random.default_rng(seed), *rest) for ledger in (copied, one.ledger, again.ledger)]
+        assert all((one == other).all() for other in rows for one, other in zip(rows[0], other))
+        assert vars(copied) == vars(one.ledger) == vars(again.ledger) != before
+
+
+def test_a_copy_leaves_the_first_alone():
+    held = Held(6, "balanced")
+    held.offer(list(range(8)), [0, 1] * 4)
+    before, copied = vars(held.ledger.copy()), held.ledger.copy()
+    copied.place(np.random.default_rng(0), np.arange(8).reshape(2, 4), [bytes([n]) for n in range(8)], [2] * 8)
+    copied.forget([0])
+    assert vars(held.ledger) == before
+
+
+def test_usual_slots_do_where_a_task_is_larger_than_the_memory_and_nothing_was_forgotten():
+    ledger = Ledger(10)
+    assert ledger.regular(11) and not ledger.regular(10) and not Ledger(10, "balanced").regular(11)
+    ledger.passed(40)
+    assert (ledger.presented, ledger.held, ledger.where) == (40, 10, None) and ledger.regular(11)
+    ledger.look_up(torch.arange(10)[:, None], torch.zeros(10, dtype=torch.long))
+    ledger.forget([0] * 3)
+    assert (ledger.presented, ledger.held, ledger.owed) == (28, 7, 9) and not ledger.regular(11)
+    ledger.look_up(torch.arange(7)[:, None], torch.zeros(7, dtype=torch.long))
+    ledger.place(np.random.default_rng(0), np.arange(12).reshape(3, 4), [bytes([n]) for n in range(12)], [0] * 12)
+    assert (ledger.presented, ledger.held, ledger.owed) == (40, 10, 0) and ledger.regular(11), "it is made up for"
+
+
+def test_samples_are_known_again_by_content_and_label():
+    x, y = torch.tensor([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]), torch.tensor([0, 0, 1, 0])
+    one, two, three, four = keys(x, y)
+    assert one == two and len({one, three, four}) == 3
+    for kind in (torch.uint8, torch.long, torch.float64, torch.bfloat16):
+        assert keys(x.to(kind), y)[0] == keys(x.to(kind), y)[1] != keys(x.to(kind), y)[3]
+    assert keys(x[:0], y[:0]) == []
+    assert len(set(keys(torch.arange(3), torch.zeros(3, dtype=torch.long)))) == 3, "a sample may be a single number"
+
+
+def test_a_memory_of_which_rows_went_closes_up():
+    memory = Memory(4, torch.zeros(0, 2), {"logits": (3,)})
+    memory.write(torch.arange(4), torch.arange(8.0).view(4, 2), torch.arange(4), logits=torch.arange(12.0).view(4, 3))
+    memory.ledger.passed(4)
+    memory.keep(torch.tensor([1, 3]))
+    assert memory.x.tolist() == [[2, 3], [6, 7], [0, 0], [0, 0], [0, 0]]
+    assert memory.y.tolist() == [1, 3, EMPTY, EMPTY, EMPTY] and memory.stored["logits"][:, 0].tolist() == [
+        3,
+        9,
+        0,
+        0,
+        0,
+    ]
+    memory.reshape({"logits": (4,)})
+    assert memory.stored["logits"][:2].tolist() == [[3, 4, 5, 0], [9, 10, 11, 0]]
+
+
+def test_a_memorys_size_and_rule_in_words():
+    assert [policy(given) for given in (500, "500", "balanced:500", "balanced", " reservoir:7 ")] == [
+        ("reservoir", 500),
+        ("reservoir", 500),
+        ("balanced", 500),
+        ("balanced", None),
+        ("reservoir", 7),
+    ]
+    for wrong in ("fair:5", "balanced:", "balanced:x", "-3", "", "balanced:-3"):
+        with pytest.raises(everlearn.BadInput, match="neither a whole number of rows nor, say, balanced:500"):
+            policy(wrong)
