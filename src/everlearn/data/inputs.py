@@ -122,7 +122,7 @@ def _read_by(function: Any) -> dict[str, Any]:
         around = inspect.getclosurevars(function)
     except ValueError:  # not all of it is there yet
         return {}
-    return {name: of for name, of in (around.globals | around.nonlocals).items() if not isinstance(of, ModuleType)}
+    return {name: of for name, of in {**around.globals, **around.nonlocals}.items() if not isinstance(of, ModuleType)}
 
 
 def _text(of: Any) -> str:

@@ -86,6 +86,10 @@ class Estimator:
         self.observe(X, y)
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """All but recorded steps, which belong to this process."""
+        return vars(self) | {"_steps": None}
+
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
 

@@ -39,8 +39,7 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
             learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(x[:1].to(learner.device))), x)
         learner.labels.add(new)
         if first:
-            layer = learner.net.module.get_submodule(learner.head)
-            learner._uncut = [weight.detach().clone() for weight in layer.parameters()]
+            learner._uncut = [weight.detach().clone() for weight in head(learner).parameters()]
         resize(learner, learner.classes)
         try:
             learner.logits(x[:1])
@@ -71,15 +70,20 @@ def shrink(learner: Learner, classes: int) -> None:
     del learner.labels.names[classes:]
     resize(learner, classes or len(learner._uncut[0]))
     if not classes:
-        for weight, own in zip(learner.net.module.get_submodule(learner.head).parameters(), learner._uncut):
+        for weight, own in zip(head(learner).parameters(), learner._uncut):
             weight.copy_(own)
+
+
+def head(learner: Learner) -> Any:
+    """The layer that grows."""
+    assert learner.head is not None  # it was found, or a state says it
+    return learner.net.module.get_submodule(learner.head)
 
 
 def resize(learner: Learner, outputs: int) -> None:
     """Another number of outputs, for the network and all that follows it."""
     assert learner.head is not None  # it was found, or a state says it
-    layer: Any = learner.net.module.get_submodule(learner.head)
-    if layer.out_features == outputs:
+    if head(learner).out_features == outputs:
         return
     before = learner.net.theta.shape
     follow = learner.net.resize(learner.head, outputs)

@@ -115,6 +115,7 @@ class Learner(Answering, Estimator):
         self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
+        self._steps: observing.Steps | None = None  # on mini-batches like the last
         self._learning = False  # a task, now
         self._broken_off = False  # in the middle of a task
         self._torn = False  # in the middle of an epoch

@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from everlearn import checks
-from everlearn.core.capture import on_own_stream, train_epoch
+from everlearn.core.capture import Graphs, on_own_stream, train_epoch
 from everlearn.core.feeding import steps_of
-from everlearn.core.ledger import keys
+from everlearn.core.ledger import Ledger, keys
+from everlearn.core.memory import Memory
 from everlearn.core.seeding import Randomness
+from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.learner import growth, teaching
 from everlearn.methods.base import Method
@@ -52,48 +54,71 @@ def observe(learner: Learner, data: Any, labels: Any = None) -> float:
 
 
 def _observe(learner: Learner, data: Any, labels: Any) -> float:
-    method, weighting, counts = learner.method, learner.method.weighting, learner.prequential
-    known = learner.classes
+    counts, known = learner.prequential, learner.classes
     task = learner._task(data, labels)
-    checks.ready(learner, task, len(task.train[0]))
     x, y = (tensor.to(learner.device) for tensor in task.train)
-    right = 0
-    if known:
-        guesses = learner._scores(task.train[0]).argmax(dim=1)
-        right = int((guesses == y).sum())
+    right = int((learner._scores(task.train[0]).argmax(dim=1) == y).sum()) if known else 0
     with on_own_stream(), learner._threads(), torch.enable_grad():
-        memory = teaching.remembering(learner, x)
+        steps = ready(learner, task, x, y)
         if not set(task.classes) <= learner.seen or not counts.batches:
-            method.begin_task(learner, task)
+            learner.method.begin_task(learner, task)
             learner.seen |= set(task.classes)
-        weighting.begin_stream()
-        learner.net.train()
-        memory.whole, learner._broken_off = teaching.whole(learner), True
-        samples = lambda: (keys(x, y), y.tolist())
-        rows, after = teaching.plan(learner, (NO_TASK, counts.batches), y, samples, len(y))
-        body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
-        try:
-            randomness = Randomness(learner.device).start(learner.seed, NO_TASK, counts.batches)
-            tape = yield_all(randomness.alone(train_epoch(body, rows, weighting.variant)))
-        finally:
-            learner.net.unbind()
-        if not torch.isfinite(tape.read()["losses"]).all():
+        learner._broken_off = True
+        losses, after = steps.take(learner, counts.batches, x, y)
+        if not torch.isfinite(losses).all():
             raise EverlearnError(
                 f"the loss is no longer a finite number after {counts.samples} samples; "
                 f"a smaller learning rate than {learner.sgd.lr} may help"
             )
-        memory.ledger, learner._broken_off = after, False
+        learner.memory.ledger, learner._broken_off = after, False
     counts.batches, counts.samples, counts.right = counts.batches + 1, counts.samples + len(y), counts.right + right
     return right / len(y)
 
 
-def yield_all(steps: Any) -> Any:
-    """Take all steps; what they give at the end."""
-    while True:
+class Steps:
+    """The steps on mini-batches of one shape; on a GPU they are recorded, as those of a task are."""
+
+    def __init__(self, learner: Learner, memory: Memory, x: Tensor, y: Tensor):
+        method = learner.method
+        self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
+        self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
+        self.graphs = Graphs(self.body, method, method.weighting, learner.sgd) if learner.capture else None
+        self.randomness = Randomness(learner.device)
+        self.fit = fit(learner, x)
+
+    def take(self, learner: Learner, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Ledger]:
+        """The step on mini-batch `number`: its losses, and the memory's ledger when it is done."""
+        weighting, memory = learner.method.weighting, learner.memory
+        weighting.begin_stream()
+        learner.net.train()
+        memory.whole = teaching.whole(learner)
+        rows, after = teaching.plan(learner, (NO_TASK, number), y, lambda: (keys(x, y), y.tolist()), len(y))
+        self.x.copy_(x)
+        self.y.copy_(y)
+        kind = lambda step: (weighting.variant(step), memory.whole)
+        steps = self.randomness.start(learner.seed, NO_TASK, number).alone(
+            train_epoch(self.body, rows, kind, self.graphs)
+        )
         try:
-            next(steps)
+            while True:
+                next(steps)
         except StopIteration as end:
-            return end.value
+            return end.value.read()["losses"], after
+        finally:
+            learner.net.unbind()
+
+
+def fit(learner: Learner, x: Tensor) -> tuple:
+    """What steps were made for: samples, outputs, and the tensors that are written to."""
+    return x.shape, x.dtype, learner.classes, id(learner.memory), id(learner.net.theta)
+
+
+def ready(learner: Learner, task: Task, x: Tensor, y: Tensor) -> Steps:
+    """Steps for such a mini-batch: those of the last one, if they fit."""
+    if learner._steps is None or learner._steps.fit != fit(learner, x) or learner.net.refrozen:
+        checks.ready(learner, task, len(y))
+        learner._steps = Steps(learner, teaching.remembering(learner, x), x, y)
+    return learner._steps
 
 
 def refuse(learner: Learner) -> None:
