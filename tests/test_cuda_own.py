@@ -41,7 +41,9 @@ def test_a_recorded_step_follows_a_head_that_grows(method):
     assert one.classes_.tolist() == list("abcd") and torch.equal(one.net.theta, other.net.theta)
 
 
-@pytest.mark.parametrize(("method", "weighting"), [("er", None), ("der++", "relation"), ("er-ace", None), ("gss", None)])
+@pytest.mark.parametrize(
+    ("method", "weighting"), [("er", None), ("der++", "relation"), ("er-ace", None), ("gss", None)]
+)
 def test_observed_mini_batches_are_recorded_and_give_the_same_bits(method, weighting):
     one, other = (learner(method, weighting=weighting, capture=capture) for capture in (True, False))
     for x, labels in chunks():

@@ -11,6 +11,8 @@ import everlearn
 from everlearn.core.ledger import Ledger, keys, policy
 from everlearn.core.memory import Memory
 from everlearn.core.terms import EMPTY
+from everlearn.learner.forgetting import close_up
+from everlearn.learner.growth import reshape
 
 
 class Held:
@@ -192,16 +194,11 @@ def test_a_memory_of_which_rows_went_closes_up():
     memory = Memory(4, torch.zeros(0, 2), {"logits": (3,)})
     memory.write(torch.arange(4), torch.arange(8.0).view(4, 2), torch.arange(4), logits=torch.arange(12.0).view(4, 3))
     memory.ledger.passed(4)
-    memory.keep(torch.tensor([1, 3]))
+    close_up(memory, torch.tensor([1, 3]))
     assert memory.x.tolist() == [[2, 3], [6, 7], [0, 0], [0, 0], [0, 0]]
-    assert memory.y.tolist() == [1, 3, EMPTY, EMPTY, EMPTY] and memory.stored["logits"][:, 0].tolist() == [
-        3,
-        9,
-        0,
-        0,
-        0,
-    ]
-    memory.reshape({"logits": (4,)})
+    assert memory.y.tolist() == [1, 3, EMPTY, EMPTY, EMPTY]
+    assert memory.stored["logits"][:, 0].tolist() == [3, 9, 0, 0, 0]
+    reshape(memory, {"logits": (4,)})
     assert memory.stored["logits"][:2].tolist() == [[3, 4, 5, 0], [9, 10, 11, 0]]
 
 
@@ -213,6 +210,6 @@ def test_a_memorys_size_and_rule_in_words():
         ("balanced", None),
         ("reservoir", 7),
     ]
-    for wrong in ("fair:5", "balanced:", "balanced:x", "-3", "", "balanced:-3"):
+    for wrong in ("fair:5", "balanced:", "balanced:x", "", "2.5"):
         with pytest.raises(everlearn.BadInput, match="neither a whole number of rows nor, say, balanced:500"):
             policy(wrong)
