@@ -356,6 +356,15 @@ def gains_by_weight() -> str:
     return markdown(["new samples' weight in task 5", "memory", "preset", "order", "seed", "gain on ER"], sorted(rows))
 
 
+def forgetting() -> str:
+    r = record("benchmarks/results/forgetting-cpu.json")
+    kept = ("rows", "class before", "class at once", "class after", "old after")
+    number = lambda of: f"{of['mean']:.1f} ± {of['std']:.1f}"
+    lines = [[label, *(number(row[key]) for key in kept)] for label, row in r["rows"].items()]
+    head = ["method, forgotten", "samples", "class 3 before", "at once", "after the next task", "all old classes then"]
+    return markdown(head, lines) + f"\n\nAccuracy in %, mean and standard deviation of {r['seeds']} seeds."
+
+
 def step_cost() -> str:
     r = record("benchmarks/results/step_cost-cpu.json")
     us = r["microseconds"]
@@ -500,6 +509,7 @@ TABLES = {
         "`rder`", "200", "1, 0.2, 0.5", "printed", stream="cifar100", tasks=10
     ),
     "step-cost": step_cost,
+    "forgetting": forgetting,
     "relation-cost": relation_cost,
     "bench": bench,
     "versions": versions,
