@@ -168,8 +168,8 @@ def half(half: str, task: Task) -> None:
         raise BadInput(f"labels {sorted(strange)} are not among the task's classes {list(classes)}")
 
 
-def ready(learner, task: Task) -> None:
-    """A task to be learned now, and the network as its owner left it."""
+def ready(learner, task: Task, batch: int) -> None:
+    """A task to be learned now, in batches of so many, and the network as its owner left it."""
     if learner.method.merges and learner.tasks:
         raise BadInput(
             f"{type(learner.method).__name__} learns all tasks at once; give it one, such as stream.merged()"
@@ -188,7 +188,8 @@ def ready(learner, task: Task) -> None:
     if learner.net.refrozen:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
     tried(lambda: learner.logits(x[:1]), x)  # a network that answers otherwise is refused now
-    if learner.batch == ranks.world_size():
+    norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
+    if batch == ranks.world_size() and any(isinstance(module, norms) for module in learner.net.module.modules()):
         try:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
@@ -244,13 +245,18 @@ def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:
     return json.loads(from_bytes(state["learner.known"])) if "learner.known" in state else None
 
 
-def shapes(learner, state: Mapping[str, Tensor]) -> None:
-    """A state of another network or weighting, now that the head has the state's classes."""
-    shapes = lambda tensors: {name: tensor.shape for name, tensor in tensors.items()}
-    if shapes(part(state, "network")) != shapes(learner.net.state()):
+def shapes(learner, state: Mapping[str, Tensor], known: Mapping[str, Any] | None) -> None:
+    """A state of another network or weighting; a head that grew may have another number of outputs."""
+    shapes = lambda tensors: {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    own, its = shapes(learner.net.state()), shapes(part(state, "network"))
+    if known is not None and known["head"] is not None:
+        for name in ("weight", "bias"):
+            if (full := f"{known['head']}.{name}".removeprefix(".")) in own:
+                own[full] = (len(known["labels"]["names"]), *own[full][1:])
+    if its != own:
         raise BadInput("this state is of another network")
     weighting = shapes(part(state, "weighting"))
-    if any(weighting.get(name) != shape for name, shape in learner.begun.items()):
+    if any(weighting.get(name) != tuple(shape) for name, shape in learner.begun.items()):
         raise BadInput(f"this state is of a {type(learner.method.weighting).__name__} with other sizes")
 
 

@@ -16,6 +16,7 @@ class Stateful:
     """
 
     derived: ClassVar[tuple[str, ...]] = ()  # a subclass names its own; its parents' are derived, too
+    apart: ClassVar[tuple[str, ...]] = ()  # tensors that do not follow a head that grows, even if as long as θ
     fleeting = False  # as a part of another: is it gone where a state does not mention it?
 
     def _held(self) -> dict[str, Any]:

@@ -6,7 +6,8 @@ like θ) has 0 for them too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,16 +33,45 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
     if not new:
         return
     first = not learner.classes
-    if learner.head is None:
-        learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(x[:1].to(learner.device))), x)
-    learner.labels.add(new)
-    try:
+    with undone(learner):
+        if learner.head is None:
+            learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(x[:1].to(learner.device))), x)
+        learner.labels.add(new)
+        if first:
+            layer = learner.net.module.get_submodule(learner.head)
+            learner._uncut = [weight.detach().clone() for weight in layer.parameters()]
         resize(learner, learner.classes)
-    except BaseException:
-        del learner.labels.names[-len(new) :]
-        raise
+        try:
+            learner.logits(x[:1])
+        except (RuntimeError, ValueError) as error:
+            words = str(error).strip().splitlines()[0]
+            raise BadInput(f"the network cannot have {learner.classes} outputs instead ({words}); {REMEDY}") from error
     if not first:
         learner.method.grow(learner)
+
+
+@contextlib.contextmanager
+def undone(learner: Learner) -> Iterator[None]:
+    """Inside, what is refused before a step was taken leaves the classes, the head and the inputs as they were."""
+    classes, head, inputs, memory = learner.classes, learner.head, learner.inputs, learner.memory
+    try:
+        yield
+    except BaseException:
+        if not learner._broken_off:
+            if learner.classes > classes:
+                shrink(learner, classes)
+            learner.head, learner.inputs, learner.memory = head, inputs, memory
+        raise
+
+
+@torch.no_grad()
+def shrink(learner: Learner, classes: int) -> None:
+    """No more than the first so many classes; without any the head is as it came."""
+    del learner.labels.names[classes:]
+    resize(learner, classes or len(learner._uncut[0]))
+    if not classes:
+        for weight, own in zip(learner.net.module.get_submodule(learner.head).parameters(), learner._uncut):
+            weight.copy_(own)
 
 
 def resize(learner: Learner, outputs: int) -> None:
@@ -59,7 +89,10 @@ def resize(learner: Learner, outputs: int) -> None:
 
 
 def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:
+    apart = {name for kind in type(of).__mro__ for name in vars(kind).get("apart", ())}
     for name, value in list(vars(of).items()):
+        if name in apart:
+            continue
         if isinstance(value, Tensor) and value.shape == shape:
             setattr(of, name, follow(value.detach()))
         elif isinstance(value, Snapshot):
@@ -84,8 +117,9 @@ def head_of(net: MainNet, x: Tensor) -> str:
             hook.remove()
         net.unbind()
     own = getattr(net.module, "head", None)
-    last = own if own in linear else calls[-1][0] if calls else None
-    if last is None or [shape for layer, shape in calls if layer is last][-1:] != [answer.shape]:
+    last = own if isinstance(own, nn.Module) and own in linear else calls[-1][0] if calls else None
+    plain = last is not None and {*last._parameters} == {"weight", "bias"} and not last._buffers  # no weight_norm, say
+    if not plain or [shape for layer, shape in calls if layer is last][-1:] != [answer.shape]:
         raise BadInput(f"the network's answer is not a plain linear layer's, so it cannot grow; {REMEDY}")
     assert isinstance(last, nn.Linear)
     name, weights = linear[last], list(last.parameters(recurse=False))
@@ -102,9 +136,8 @@ def restore(learner: Learner, known: dict[str, Any]) -> None:
     restore_inputs(learner, known["inputs"])
     learner.head = known["head"]
     learner.labels = Labels.parse(known["labels"])
+    learner.memory = None  # another is on the way
     if learner.head is not None:
-        if learner.memory is not None:
-            learner.memory = None  # another is on the way
         resize(learner, learner.classes)
 
 

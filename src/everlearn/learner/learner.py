@@ -109,11 +109,13 @@ class Learner(Answering, Estimator):
         self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay)
         self.memory: Memory | None = None  # made when the first samples show their shape
         self.head: str | None = None  # the layer that grows, by name; found when it has to
+        self._uncut: list[Tensor] = []  # its weights before the first class came
         self.tasks: int = 0  # learned so far
         self.epoch: int = 0  # epochs of the task in hand
         self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
+        self._learning = False  # a task, now
         self._broken_off = False  # in the middle of a task
         self._torn = False  # in the middle of an epoch
         self._stopping = False  # at the end of this epoch
@@ -158,13 +160,14 @@ class Learner(Answering, Estimator):
         record; what they raise is said in a warning, and `learner.stop()` ends the task after the epoch. `progress` is
         shown in a terminal, unless it is False.
         """
-        task, held_out = watching.split(self, self._task(data, labels), validation)
-        watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
-        steps = self._updating(task, watched.epoch, Randomness.alone)
-        with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
-            watched.display = display
-            for _ in steps:
-                display.step()
+        with growth.undone(self):
+            task, held_out = watching.split(self, self._task(data, labels), validation)
+            watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
+            steps = self._updating(task, watched.epoch, Randomness.alone)
+            with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
+                watched.display = display
+                for _ in steps:
+                    display.step()
         watched.task(task)
         return self
 
@@ -180,12 +183,18 @@ class Learner(Answering, Estimator):
         """End the task in hand after this epoch, as if it had no more: it is learned, and the next one may come."""
         self._stopping = True
 
-    def _task(self, data: Any, labels: Any = None) -> Task:
-        """Data as a task, its labels the numbers of outputs; unseen classes have got theirs, if the head can grow."""
+    def _settled(self) -> None:
+        """Not in the middle of a task."""
+        if self._learning:
+            raise BadInput("a task is under way; wait for its end (a callback may ask, save and stop)")
         if self._broken_off:
             raise BadInput(
                 "the last task was broken off in the middle; restore a state from before it, or make a new learner"
             )
+
+    def _task(self, data: Any, labels: Any = None) -> Task:
+        """Data as a task, its labels the numbers of outputs; unseen classes have got theirs, if the head can grow."""
+        self._settled()
         whole = isinstance(data, Task)
         if whole:
             checks.half("train", data)
@@ -233,16 +242,17 @@ class Learner(Answering, Estimator):
             torch.set_num_threads(before)
 
     def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
-        checks.ready(self, task)
+        checks.ready(self, task, self.batch)
         mark = marked(task)
         if self.epoch and not torch.equal(mark, self._mark):
             raise BadInput(
                 f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first"
             )
-        self._mark, self._broken_off, self._stopping = mark, True, False
+        self._mark, self._learning, self._stopping = mark, True, False
         try:
             yield from teaching.learn(self, task, report, drawing)
         finally:
+            self._learning = False
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 
@@ -259,8 +269,7 @@ class Learner(Answering, Estimator):
 
         The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample.
         """
-        if self._broken_off:
-            raise BadInput("a task is under way; forget between two tasks")
+        self._settled()
         if self.memory is None or not len(self.memory):
             return {}
         x, y = self.memory.held()
@@ -307,14 +316,14 @@ class Learner(Answering, Estimator):
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be where a learner made with the same settings was. The next `update` takes the task it had begun."""
         known = checks.state(self, state)
+        checks.shapes(self, state, known)
         state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
         if known is not None:
             growth.restore(self, known)
-        checks.shapes(self, state)
         self.net.unbind().load_state_dict(part(state, "network"))
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
         self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
-        self.memory, self._broken_off, self._torn = None, False, False
+        self.memory, self._learning, self._broken_off, self._torn = None, False, False, False
         if memory := part(state, "memory"):
             self.memory = Memory(self.capacity, memory["x"], rule=self.rule)
             self.memory.restore(memory)

@@ -13,7 +13,7 @@ from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import keys
 from everlearn.core.seeding import Randomness
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.learner import teaching
+from everlearn.learner import growth, teaching
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -46,11 +46,16 @@ class Prequential:
 
 def observe(learner: Learner, data: Any, labels: Any = None) -> float:
     """One step on a mini-batch; the accuracy on it beforehand."""
-    method, weighting, counts = learner.method, learner.method.weighting, learner.prequential
     refuse(learner)
+    with growth.undone(learner):
+        return _observe(learner, data, labels)
+
+
+def _observe(learner: Learner, data: Any, labels: Any) -> float:
+    method, weighting, counts = learner.method, learner.method.weighting, learner.prequential
     known = learner.classes
     task = learner._task(data, labels)
-    checks.ready(learner, task)
+    checks.ready(learner, task, len(task.train[0]))
     x, y = (tensor.to(learner.device) for tensor in task.train)
     right = 0
     if known:

@@ -38,6 +38,7 @@ def learn(
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     begin_task(learner, task)
+    learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     randomness = Randomness(learner.device)

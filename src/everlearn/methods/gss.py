@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 class GSS(ER):
     references = 1
+    apart = ("scores",)
     memory_factor = 3  # it holds a gradient per sample
     slot_rule = staticmethod(chances)
 

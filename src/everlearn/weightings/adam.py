@@ -14,6 +14,7 @@ class Adam(Stateful):
     Not torch's own: making one imports torch's compiler, which takes 1.6 s.
     """
 
+    apart = ("mean", "square")  # they are like φ
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
 

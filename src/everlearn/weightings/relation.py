@@ -36,7 +36,7 @@ ORDERS = ("printed", "fresh")
 class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
-    derived = ("phi",)  # the RRN's own vector
+    derived = apart = ("phi",)  # the RRN's own vector
     streams = True
     hidden: int = 16
     rrn_lr: float = 1e-3
