@@ -249,10 +249,10 @@ def shapes(learner, state: Mapping[str, Tensor], known: Mapping[str, Any] | None
     """A state of another network or weighting; a head that grew may have another number of outputs."""
     shapes = lambda tensors: {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     own, its = shapes(learner.net.state()), shapes(part(state, "network"))
-    head = known and known["head"]
-    for name in own if head is not None else ():
-        if name in (f"{head}.weight", f"{head}.bias"):
-            own[name] = (len(known["labels"]["names"]), *own[name][1:])
+    if known is not None and known["head"] is not None:
+        for name in ("weight", "bias"):
+            if (full := f"{known['head']}.{name}".removeprefix(".")) in own:
+                own[full] = (len(known["labels"]["names"]), *own[full][1:])
     if its != own:
         raise BadInput("this state is of another network")
     weighting = shapes(part(state, "weighting"))
