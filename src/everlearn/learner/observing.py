@@ -89,7 +89,7 @@ class Steps:
     def take(self, learner: Learner, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Ledger]:
         """The step on mini-batch `number`: its losses, and the memory's ledger when it is done."""
         weighting, memory = learner.method.weighting, learner.memory
-        weighting.begin_stream()
+        weighting.begin_stream(len(memory) == learner.capacity)
         learner.net.train()
         memory.whole = teaching.whole(learner)
         rows, after = teaching.plan(learner, (NO_TASK, number), y, lambda: (keys(x, y), y.tolist()), len(y))

@@ -53,8 +53,8 @@ class Weighting(Stateful):
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         """`task` and `epoch` count from 0."""
 
-    def begin_stream(self) -> None:
-        """Before a mini-batch that belongs to no task."""
+    def begin_stream(self, filled: bool) -> None:
+        """Before a mini-batch that belongs to no task; `filled`: is every row of the memory taken?"""
 
     def variant(self, number: int) -> object:
         """The kind of step `number` of an epoch. On a GPU each kind is recorded: it changes tensors in place only."""

@@ -56,9 +56,9 @@ class Relational(Phased):
         self.phi: Tensor = self.rrn.theta  # one vector, as the Main Net's parameters are
         self.adam: Adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
 
-    def begin_stream(self) -> None:
-        """Without tasks there is no warm-up: the RRN weighs from the first mini-batch on, and learns from each."""
-        self.phase, self.every = "relation", 1
+    def begin_stream(self, filled: bool) -> None:
+        """Without tasks the warm-up lasts until the memory is full; the RRN learns from each mini-batch."""
+        self.phase, self.every = "relation" if filled else "warm-up", 1
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
