@@ -36,6 +36,9 @@ class Memory(Stateful):
     def __len__(self) -> int:
         return self.ledger.held
 
+    def __repr__(self) -> str:
+        return f"<Memory: {len(self)} of {self.capacity} samples, {len(set(self.held()[1].tolist()))} classes>"
+
     def held(self) -> tuple[Tensor, Tensor]:
         """All samples it holds, in the order of its rows."""
         return self.x[: len(self)], self.y[: len(self)]
