@@ -54,19 +54,17 @@ def told(state: dict) -> tuple[dict, dict]:
 def test_how_many_classes_there_will_be_need_not_be_known_nor_have_outputs(name):
     """Announced or not, with a head too wide, too narrow or just right for what comes: the same bits of everything."""
     ends = []
-    for outputs, classes in ((6, 6), (9, None), (2, None)):
+    narrow = 9 if name == "joint" else 2  # its first task needs outputs that a narrow head does not have
+    for outputs, classes in ((9, 6), (narrow, None)):
         learner, sizes = learner_of(name, outputs, classes=classes), []
         for task in tasks(learner, STREAM):
             learner.update(task)
             sizes.append((learner.classes, learner.net.module.head.out_features))
         assert sizes == ([(6, 6)] if learner.method.merges else [(2, 2), (4, 4), (6, 6)])
         ends.append((learner.state(), learner.evaluate(STREAM)))
-    (announced, accuracies), *others = [(told(state), seen) for state, seen in ends]
-    assert announced[1]["labels"].pop("limit") == 6
-    for (state, known), seen in others:
-        assert known["labels"].pop("limit") is None and known == announced[1]
-        if name != "joint":  # its first task needs outputs the narrow head did not have
-            assert same(state, announced[0]) and seen == accuracies
+    ((state, known), accuracies), ((other, open_), seen) = [(told(state), seen) for state, seen in ends]
+    assert (known["labels"].pop("limit"), open_["labels"].pop("limit")) == (6, None) and known == open_
+    assert same(state, other) and seen == accuracies
 
 
 @pytest.mark.parametrize("name", TABLE)
@@ -89,17 +87,16 @@ def test_left_in_the_middle_of_a_task_that_grew_the_head_it_ends_to_the_same_bit
     for task in tasks(whole, STREAM):
         whole.update(task, on_epoch=lambda learner, record: left.append(learner.state()))
     again = learner_of(name, outputs=3, epochs=3, seed=5)
-    for number in (1, 4, 7):  # after the second epoch of each task
-        if number < len(left):
-            again.restore(left[number])
-            for task in tasks(again, STREAM)[again.tasks :]:
-                again.update(task)
-            assert same(again.state(), whole.state())
+    for state in left[1::3][-2:]:  # after the second epoch of the last two tasks
+        again.restore(state)
+        for task in tasks(again, STREAM)[again.tasks :]:
+            again.update(task)
+        assert same(again.state(), whole.state())
 
 
-@pytest.mark.parametrize("name", ["er", "rder", "er-ace", "icarl", "agem", "si"])
+@pytest.mark.parametrize("name", ["er", "rder", "icarl", "si"])
 def test_a_run_over_a_stream_is_a_learner_taught_and_tested(name, tmp_path):
-    settings = dict(tasks=3, classes=["0", "1", "2", "3", "4", "5"], epochs=2, memory=20, lr=0.05)
+    settings = dict(tasks=3, classes=["0", "1", "2", "3", "4", "5"], epochs=2, batch=64, memory=20, lr=0.05)
     result = everlearn.run(name, out=tmp_path, device="cpu", **settings)
     stream = everlearn.load("digits", tasks=3, classes=settings["classes"])
     torch.manual_seed(0)

@@ -87,7 +87,7 @@ def test_what_is_in_the_memory_is_not_kept_twice_however_often_it_comes():
 
 def test_what_was_forgotten_makes_room_no_faster_than_is_fair_to_the_rest():
     """40 come, those of one class go, 40 more come: each that could be there is so equally often."""
-    trials, label = 3000, lambda sample: sample % 4 == 3
+    trials, label = 2000, lambda sample: sample % 4 == 3
     kept, early = np.zeros(80), np.zeros(80)
     for seed in range(trials):
         held = Held(12, seed=seed)

@@ -124,6 +124,15 @@ def test_what_is_forgotten_is_gone_from_the_memory_and_the_next_tasks_take_its_r
     assert torch.isfinite(learner.net.theta).all() and learner.score(*samples(0, 1, count=10)) > 0.8
 
 
+def test_gss_keeps_the_scores_of_the_rows_that_stay():
+    learner = learner_of("gss")
+    learner.update(samples(0, 1, count=10))
+    y, scores = learner.memory.held()[1].clone(), learner.method.scores.clone()
+    learner.forget(lambda sample, label: label == 0)
+    assert torch.equal(learner.method.scores[:5], scores[:10][y == 1]) and not learner.method.scores[5:].any()
+    assert len(set(scores[:10].tolist())) > 5
+
+
 def test_icarls_means_are_those_of_what_is_left():
     learner = learner_of("icarl")
     learner.update(samples(0, 1, 2, count=18))

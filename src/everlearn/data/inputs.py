@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import inspect
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import CodeType, ModuleType
 from typing import Any
@@ -118,11 +119,20 @@ def _told(value: Any, way: Way, above: tuple[int, ...]) -> str:
 
 def _read_by(function: Any) -> dict[str, Any]:
     """What a function has from around it; other modules are taken to be what they were."""
-    try:
-        around = inspect.getclosurevars(function)
-    except ValueError:  # not all of it is there yet
-        return {}
-    return {name: of for name, of in {**around.globals, **around.nonlocals}.items() if not isinstance(of, ModuleType)}
+    names = {name for code in _codes(function.__code__) for name in code.co_names}
+    around = {name: of for name, of in function.__globals__.items() if name in names}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
+        with contextlib.suppress(ValueError):  # it is not there yet
+            around[name] = cell.cell_contents
+    return {name: of for name, of in around.items() if not isinstance(of, ModuleType)}
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's and those of the functions inside it."""
+    yield code
+    for const in code.co_consts:
+        if inspect.iscode(const):
+            yield from _codes(const)
 
 
 def _text(of: Any) -> str:

@@ -32,8 +32,8 @@ def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | N
     if isinstance(validation, Real) and not isinstance(validation, bool):
         x, y = task.train
         share = float(validation)
-        count = round(share * len(x))
-        if not (0 < share < 1 and 0 < count < len(x)):
+        count = round(share * len(x)) if 0 < share < 1 else 0
+        if not 0 < count < len(x):
             raise BadInput(f"validation {validation} of {len(x)} samples leaves none to learn from or none to test on")
         order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
         held, rest = order[:count], order[count:].sort().values

@@ -1,0 +1,689 @@
+"""Data, networks, transforms and folders of one's own: what is welcome, and what is refused in a sentence."""
+
+import enum
+import functools
+import json
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from test_growth import same
+from test_learner import refused
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+
+import everlearn
+from everlearn import Learner, Pixels
+from everlearn.data import Inputs
+from everlearn.data.inputs import described
+from everlearn.learner import saved
+
+X = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(12) % 3
+
+
+def network(outputs: int = 4, width: int = 6) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), nn.Linear(16, outputs))
+
+
+def learner_of(method="er", own: nn.Module | None = None, **settings) -> Learner:
+    return Learner(own or network(), method, **dict(memory=8, epochs=2, batch=4, lr=0.05) | settings)
+
+
+def taught(method="er", own: nn.Module | None = None, **settings) -> Learner:
+    return learner_of(method, own, **settings).update(X, Y)
+
+
+class Pairs(Dataset):
+    def __init__(self, *pairs):
+        self.pairs = pairs
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, n):
+        return self.pairs[n]
+
+
+class Passing(IterableDataset):
+    """It knows its length, as some do, and has no items."""
+
+    def __len__(self):
+        return len(X)
+
+    def __iter__(self):
+        return zip(X, Y.tolist())
+
+
+# Data -----------------------------------------------------------------------------------------------------------------
+FORMS = {
+    "tensors": lambda: (X, Y),
+    "arrays": lambda: (X.numpy(), Y.numpy()),
+    "lists": lambda: (X.tolist(), Y.tolist()),
+    "labels as floats": lambda: (X.double().numpy(), Y.double().numpy()),
+    "one tensor, labels in a list": lambda: [X, Y.tolist()],
+    "a TensorDataset": lambda: TensorDataset(X, Y),
+    "a Subset": lambda: Subset(TensorDataset(X, Y), range(12)),
+    "a Dataset": lambda: Pairs(*zip(X.numpy(), Y.numpy())),
+    "an IterableDataset": Passing,
+    "a list of pairs": lambda: list(zip(X, Y.tolist())),
+    "a generator": lambda: ((x, y) for x, y in zip(X, Y)),
+    "a DataLoader": lambda: DataLoader(TensorDataset(X, Y), batch_size=5),
+    "a DataLoader without tensors": lambda: DataLoader(
+        list(zip(X, Y)), batch_size=5, collate_fn=lambda batch: tuple(map(list, zip(*batch)))
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_data_in_any_form_are_the_same_task(form):
+    whole, other = taught(), learner_of().update(FORMS[form]())
+    assert same(whole.state(), other.state())
+    assert other.score(FORMS[form]()) == whole.score(X, Y)
+
+
+def test_images_are_stored_channels_first_however_they_come():
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    images = [Image.fromarray(random.integers(0, 256, (5, 7, 3), dtype=np.uint8)) for _ in range(6)]
+    labels = ["a", "b"] * 3
+    make = lambda: learner_of(own=nn.Sequential(nn.Flatten(), nn.Linear(105, 2)))
+    one = make().update(Pairs(*zip(images, labels)))
+    assert one.memory.x.shape[1:] == (3, 5, 7) and isinstance(one.inputs, Pixels)
+    loader = DataLoader(list(zip(images, labels)), batch_size=4, collate_fn=lambda batch: tuple(zip(*batch)))
+    torch.manual_seed(0)
+    for other in (make().update(images, labels), make().update((images, labels)), make().update(loader)):
+        assert torch.equal(one.memory.x, other.memory.x)
+    assert one.predict(images).tolist() == one.predict(Pairs(*zip(images, labels))).tolist()
+    grey = [image.convert("L") for image in images]
+    assert learner_of(own=nn.Sequential(nn.Flatten(), nn.Linear(35, 2))).update(grey, labels).memory.x.shape[1:] == (
+        1,
+        5,
+        7,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (lambda: TensorDataset(X[:0], Y[:0]), "there is no sample among the data"),
+        (lambda: (X[:0], Y[:0]), "there is no sample among the data"),
+        (lambda: DataLoader(TensorDataset(X[:0], Y[:0])), "there is no sample among the data"),
+        (list, "there is no sample among the data"),
+        (lambda: ([], []), "there is no sample among the data"),
+        (lambda: Pairs((X[0], 0), (X[1][:3], 1)), "sample 1 is float32 of shape [3], and the first one float32 of"),
+        (lambda: Pairs((X[0], 0), (X[1].long(), 1)), "sample 1 is int64 of shape [6]"),
+        (lambda: ([[1.0, 2.0], [3.0]], [0, 1]), "sample 1 is float64 of shape [1]"),
+        (lambda: Pairs((X[0], [1, 2])), "a label that is a list; it must be hashable"),
+        (lambda: Pairs((X[0], {"a": 1})), "a label that is a dict; it must be hashable"),
+        (lambda: Pairs((X[0], None)), "a sample without a label: None"),
+        (lambda: Pairs((X[0], float("nan"))), "a sample without a label: nan"),
+        (lambda: (X, np.where(Y == 1, np.nan, Y)), "a sample without a label: nan"),
+        (lambda: (X, Y + 0.5), "continuous, such as 0.5"),
+        (lambda: (X, Y[:-1]), "11 labels for 12 samples"),
+        (lambda: (X, nn.functional.one_hot(Y)), "labels of shape [12, 3]; give one for each sample"),
+        (lambda: Pairs((X[0], torch.tensor([0, 1]))), "a label of shape [2]"),
+        (lambda: Pairs((X[0], 0, 1)), "a sample must be a pair (input, label), not a tuple of 3"),
+        (lambda: Pairs({"x": X[0]}), "a sample must be a pair (input, label), not a dict"),
+        (lambda: (np.array(["a", "b"]), [0, 1]), "they must be numbers"),
+        (lambda: 7, "a int cannot be learned from; give a Dataset, a DataLoader"),
+        (lambda: X, "a Tensor cannot be learned from"),
+        (lambda: (X.masked_fill(X > 1, torch.inf), Y), "NaN or inf"),
+        (lambda: (X.long(), Y), "the network cannot take int64 samples of shape (6,)"),
+        (lambda: (X[:, :5], Y), "the network cannot take float32 samples of shape (5,)"),
+    ],
+)
+def test_data_that_cannot_be_learned_from_are_refused_and_change_nothing(data, words):
+    learner = learner_of()
+    before = learner.state()
+    with refused(words):
+        learner.update(data())
+    assert same(before, learner.state()) and learner.inputs is None
+    learner.update(X, Y)
+    assert same(learner.state(), taught().state())
+
+
+def test_samples_of_another_type_or_shape_than_before_are_refused():
+    learner = taught()
+    before = learner.state()
+    for x, words in ((X.long(), "torch.int64 samples of shape (6,) after torch.float32"), (X[:, :3], "of shape (3,)")):
+        for ask in (
+            lambda x=x: learner.update(x, Y + 3),
+            lambda x=x: learner.predict(x),
+            lambda x=x: learner.observe(x, Y),
+        ):
+            with refused(words):
+                ask()
+    assert same(before, learner.state())
+    learner.update(X.double(), Y)  # floats are brought to the network's precision
+
+
+def test_one_class_will_do_at_the_start():
+    learner = learner_of().update(X, Y * 0)
+    assert learner.predict(X).tolist() == [0] * 12 and learner.predict_proba(X).tolist() == [[1.0]] * 12
+
+
+def test_labels_may_be_words_numbers_truths_and_tuples():
+    for labels in (["b", "a", "c"], [30, 10, 20], [True, False, True], [("a", 1), ("b", 2), ("a", 2)], ["a", 1, "b"]):
+        learner = learner_of(epochs=40).update(X, labels * 4)
+        names = learner.classes_.tolist()
+        assert sorted(map(str, names)) == sorted(map(str, set(labels)))
+        right = [one == other for one, other in zip(learner.predict(X).tolist(), labels * 4)]
+        assert learner.score(X, labels * 4) == sum(right) / 12
+    assert learner_of().update(X, ["b", "a", "c"] * 4).classes_.tolist() == ["a", "b", "c"], "sorted, if they can be"
+
+
+def test_a_label_never_met_counts_as_wrong():
+    learner = taught(epochs=40)
+    assert learner.score(X, Y) > 0.5 and learner.score(X, Y + 7) == 0 and learner.score(X, ["never"] * 12) == 0
+    half = torch.where(torch.arange(12) < 6, Y, Y + 7)
+    assert learner.score(X, half) == float((learner.predict(X) == half).double().mean())
+    assert learner.classes_.tolist() == [0, 1, 2], "and it gets no output"
+
+
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "score", "export"])
+def test_what_has_been_taught_nothing_answers_nothing(ask, tmp_path):
+    given = {"score": (X, Y), "export": (tmp_path / "x.pt",)}.get(ask, (X,))
+    with refused("; teach it first: learner.update(data)"):
+        getattr(learner_of(), ask)(*given)
+
+
+def test_more_classes_than_announced_are_refused_and_get_no_outputs():
+    learner = learner_of(classes=2).update(X[Y < 2], Y[Y < 2])
+    before = learner.state()
+    for teach in (learner.update, learner.observe):
+        with refused("would make 3 classes, and the learner was told classes=2"):
+            teach(X, Y)
+    assert same(before, learner.state()) and learner.net.module[2].out_features == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("lwf", "LwF keeps what it needs at the end of a task"),
+        ("icarl", "ICaRL keeps what it needs at the end of a task"),
+        ("agem", "AGEM keeps what it needs at the end of a task"),
+        ("joint", "Joint keeps"),
+        ("er+consolidate", "Consolidate has two phases per task"),
+    ],
+)
+def test_a_stream_is_refused_by_what_lives_on_tasks(method, words):
+    learner = learner_of(method)
+    with refused(words):
+        learner.observe(X, Y)
+    assert not learner.classes and not learner.prequential.samples
+
+
+# Networks -------------------------------------------------------------------------------------------------------------
+def changed(change) -> nn.Module:
+    made = network()
+    change(made)
+    return made
+
+
+def tied() -> nn.Module:
+    made = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6))
+    made[1].weight = made[0].weight
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 6), nn.Flatten()),
+            "the network's answer is not a plain linear layer's",
+        ),
+        (lambda: nn.Sequential(nn.Linear(6, 8), nn.Unflatten(1, (4, 2)), nn.AvgPool1d(2), nn.Flatten()), "not a plain"),
+        (lambda: nn.Sequential(network(), nn.BatchNorm1d(4)), "the network cannot have 3 outputs instead"),
+        (lambda: changed(lambda net: net[2].requires_grad_(False)), "the network's last layer, 2, is frozen"),
+        (lambda: changed(lambda net: net[2].bias.requires_grad_(False)), "the network's last layer, 2, is frozen"),
+        (lambda: changed(lambda net: nn.utils.parametrizations.weight_norm(net[2])), "not a plain linear layer's"),
+        (lambda: changed(lambda net: nn.utils.parametrizations.orthogonal(net[2])), "not a plain linear layer's"),
+        (lambda: changed(lambda net: nn.utils.spectral_norm(net[2])), "not a plain linear layer's"),
+        (tied, "the network's last layer, 1, shares its weights with another"),
+    ],
+)
+def test_a_head_that_cannot_grow_is_refused_and_learns_what_was_listed(make, words):
+    own = make()
+    before = {name: tensor.clone() for name, tensor in own.state_dict().items()}
+    learner = learner_of(own=own)
+    with refused(words) as told:
+        learner.update(X, Y)
+    assert "give `classes`, a list of the labels of all classes there will be" in str(told.value)
+    after = own.state_dict()
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    outputs = own(X).shape[1]
+    listed = learner_of(own=own, classes=range(outputs)).update(X, Y)
+    assert listed.classes == outputs and listed.tasks == 1
+
+
+def test_a_head_that_can_grow_may_be_anywhere_and_have_no_bias():
+    class Odd(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.last, self.first, self.head = nn.Linear(8, 2, bias=False), nn.Linear(6, 8), ["no layer"]
+
+        def forward(self, x):
+            return self.last(self.first(x).relu()).log_softmax(dim=1)
+
+    for own in (Odd(), nn.Linear(6, 1), nn.DataParallel(network())):
+        learner = learner_of(own=own)
+        for first in (0, 3):
+            learner.update(X, Y + first)
+        assert learner.classes == 6 and own(X).shape[1] == 6
+
+
+# Saved and loaded -----------------------------------------------------------------------------------------------------
+def scaled(x):
+    return (lambda v: v * FACTOR)(x)
+
+
+FACTOR = 2.0
+
+
+class Scaled:
+    def __init__(self, by):
+        self.by = by
+
+    def __call__(self, x):
+        return x * torch.as_tensor(self.by)
+
+    def twice(self, x):
+        return self(self(x))
+
+
+class Layer(nn.Module):
+    def __init__(self, by: float, shift: float = 0.0):
+        super().__init__()
+        self.register_buffer("by", torch.tensor(by))
+        self.shift = shift
+
+    def forward(self, x):
+        return x * self.by + self.shift
+
+
+def closure(by):
+    return lambda x: x * torch.as_tensor(by)
+
+
+def typed(text: str):
+    """A function typed at a prompt, of which there is no text."""
+    names = {"torch": torch}
+    exec(text, names)
+    return names["own"]
+
+
+class Apart(Scaled):
+    """What differs from Scaled is what it inherits from."""
+
+
+INPUTS = {
+    "a function": (lambda: scaled, lambda: torch.tanh),
+    "a lambda": (lambda: lambda x: x / 2, lambda: lambda x: x / 3),
+    "two lambdas of a line": (lambda: [lambda x: x, lambda x: -x][0], lambda: [lambda x: x, lambda x: -x][1]),
+    "a closure": (lambda: closure(2.0), lambda: closure(3.0)),
+    "a closure over a tensor": (lambda: closure(torch.tensor(2.0)), lambda: closure(torch.tensor(3.0))),
+    "a built-in function": (lambda: torch.tanh, lambda: torch.sin),
+    "a partial": (lambda: functools.partial(torch.mul, other=2), lambda: functools.partial(torch.mul, other=3)),
+    "an object": (lambda: Scaled(2.0), lambda: Scaled(3.0)),
+    "an object with a tensor": (lambda: Scaled(torch.ones(6)), lambda: Scaled(torch.ones(6) * 2)),
+    "an object with a list": (lambda: Scaled([2.0] * 6), lambda: Scaled([2.0] * 5 + [3.0])),
+    "a method": (lambda: Scaled(2.0).twice, lambda: Scaled(2.0).__call__),
+    "a method of another": (lambda: Scaled(2.0).twice, lambda: Scaled(3.0).twice),
+    "a module": (lambda: Layer(2.0), lambda: Layer(3.0)),
+    "a module's plain value": (lambda: Layer(2.0), lambda: Layer(2.0, shift=1.0)),
+    "a module in another": (lambda: nn.Sequential(Layer(2.0)), lambda: nn.Sequential(Layer(2.0, shift=1.0))),
+    "pixels": (lambda: Inputs(Pixels(top=1)), lambda: Inputs(Pixels(top=2))),
+    "an augmentation": (lambda: Inputs(torch.tanh, closure(2.0)), lambda: Inputs(torch.tanh, closure(3.0))),
+    "no augmentation": (lambda: Inputs(torch.tanh, closure(2.0)), lambda: Inputs(torch.tanh)),
+    "typed at a prompt": (
+        lambda: typed("def own(x):\n return (lambda v: v * 2.0)(x)"),
+        lambda: typed("def own(x):\n return (lambda v: v * 3.0)(x)"),
+    ),
+    "a class": (lambda: Scaled(2.0), lambda: Apart(2.0)),
+}
+
+
+@pytest.mark.parametrize("kind", INPUTS)
+def test_samples_are_made_the_networks_input_as_they_were(kind, tmp_path):
+    same_one, other = INPUTS[kind]
+    images = kind == "pixels"
+    own = nn.Sequential(nn.Flatten(), network()) if images else network()
+    x = X.view(12, 1, 2, 3).abs() if images else X
+    learner = learner_of(own=own, inputs=same_one()).update(x, Y)
+    learner.save(tmp_path)
+    again = Learner.load(tmp_path, own, inputs=same_one())
+    assert same(learner.state(), again.state())
+    with refused("made the network's input in another way than `inputs` says now"):
+        Learner.load(tmp_path, own, inputs=other())
+    with refused("taught with inputs of its own; give them again"):
+        Learner.load(tmp_path, own)
+    assert Learner.load(tmp_path, own, inputs=other(), changed_inputs=True).tasks == 1
+
+
+def test_a_function_is_known_by_the_globals_it_reads(monkeypatch):
+    before = described(scaled)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    assert described(scaled) != before
+    monkeypatch.setitem(globals(), "FACTOR", 2.0)
+    assert described(scaled) == before
+
+
+def test_a_function_whose_text_is_gone_is_known_by_its_code():
+    one, other = (typed(f"def own(x):\n return x * {by}") for by in (2, 3))
+    assert described(one)[1] == "" and described(one) != described(other)
+    assert described(one) == described(typed("def own(x):\n\n return x * 2")), "whatever it looks like"
+
+
+def test_pixels_are_found_again_or_refused_if_others_are_given(tmp_path):
+    x, own = (X.abs() * 50).to(torch.uint8).view(12, 1, 2, 3), nn.Sequential(nn.Flatten(), network())
+    learner = learner_of(own=own, inputs=Pixels((0.5,), (0.25,), pad=1)).update(x, Y)
+    learner.save(tmp_path)
+    assert Learner.load(tmp_path, own).inputs.document() == Pixels((0.5,), (0.25,), pad=1).document()
+    assert Learner.load(tmp_path, own, inputs=Pixels((0.5,), (0.25,), pad=1)).tasks == 1
+    for others in (Pixels((0.5,), (0.25,)), Pixels((0.4,), (0.25,), pad=1), torch.tanh):
+        with refused("in another way than `inputs` says now"):
+            Learner.load(tmp_path, own, inputs=others)
+    plain = learner_of(own=own).update(x, Y)
+    plain.save(tmp_path)
+    assert Learner.load(tmp_path, own).inputs.document() == Pixels().document(), "which it chose itself"
+
+
+class Named(everlearn.ER):
+    """A method one can find."""
+
+
+def test_a_method_is_found_again_or_given_again(tmp_path):
+    class Nameless(everlearn.ER):
+        pass
+
+    taught(Named()).save(tmp_path / "named")
+    assert type(Learner.load(tmp_path / "named", network()).method) is Named
+    learner = taught(Nameless())
+    learner.save(tmp_path / "nameless")
+    with refused("its method could not be written down (test_a_method_is_found_again_or_given_again.<locals>.Nameless"):
+        Learner.load(tmp_path / "nameless", network())
+    assert same(Learner.load(tmp_path / "nameless", network(), method=Nameless()).state(), learner.state())
+    with refused("this state is of Nameless, another method than ER"):
+        Learner.load(tmp_path / "nameless", network(), method="er")
+
+
+def test_a_folder_that_holds_no_learner_is_refused(tmp_path):
+    from safetensors.torch import save
+
+    taught().save(tmp_path)
+    file = tmp_path / saved.LEARNER
+    whole = file.read_bytes()
+    spot = whole.index(b"0.05")
+    newer = taught()
+    for content, words in (
+        (whole[:-100], "cannot be read"),
+        (whole[:4], "cannot be read"),
+        (b"", "cannot be read"),
+        (b"PK" + bytes(2000), "cannot be read"),
+        (whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:], "is damaged"),
+        (whole[:spot] + b"0.06" + whole[spot + 4 :], "is damaged"),
+        (save({"x": X}), "is no learner of everlearn's"),
+        (save({"x": X}, {"everlearn": "[1]"}), "is no learner of everlearn's"),
+        (
+            saved.packed(newer.state(), saved.document(newer) | {"format": saved.FORMAT + 1, "everlearn": "99.0"}),
+            "was written by everlearn 99.0, which is newer than",
+        ),
+    ):
+        file.write_bytes(content)
+        with refused(words):
+            Learner.load(tmp_path, network())
+    file.write_bytes(whole)
+    assert Learner.load(tmp_path, network()).tasks == 1
+    with refused("learner.save(folder) makes one"):
+        Learner.load(tmp_path / "none", network())
+    with refused("cannot be read"):
+        Learner.load(file, network())
+    with refused("is a file; give the name of a folder"):
+        taught().save(file)
+    with refused("holds weights and no code; give a network like it had"):
+        Learner.load(tmp_path)
+    for other in (nn.Linear(6, 4), network(width=7), nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 4))):
+        with refused("this state is of another network"):
+            Learner.load(tmp_path, other)
+    with refused("lr is what the learner was saved with"):
+        Learner.load(tmp_path, network(), lr=0.1)
+
+
+def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    learner = taught()
+    learner.save(tmp_path)
+    before = (tmp_path / saved.LEARNER).read_bytes()
+    learner.update(X, Y)
+    monkeypatch.setattr(saved.os, "replace", lambda *given: (_ for _ in ()).throw(OSError("no space left")))
+    with pytest.raises(OSError, match="no space left"):
+        learner.save(tmp_path)
+    assert (tmp_path / saved.LEARNER).read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_labels_that_cannot_be_written_down_can_be_learned_and_not_saved(tmp_path):
+    class Colour(enum.Enum):
+        RED, BLUE = 1, 2
+
+    class Word(enum.StrEnum):
+        RED, BLUE = "red", "blue"
+
+    learner = learner_of().update(X, [Colour.RED, Colour.BLUE] * 6)
+    assert set(learner.predict(X)) <= {Colour.RED, Colour.BLUE}
+    with refused("the label <Colour.RED: 1> is a Colour, which cannot be written down"):
+        learner.save(tmp_path)
+    assert not list(tmp_path.iterdir())
+    learner_of().update(X, [Word.RED, Word.BLUE] * 6).save(tmp_path)
+    assert Learner.load(tmp_path, network()).classes_.tolist() == ["blue", "red"], "one that is a word is one"
+
+
+def test_labels_are_found_again_as_they_were(tmp_path):
+    for labels in (["b", "a", "ç"], [30, -10, 2**40], [True, False, True], [("a", 1), ("b", ("c", 2)), ("a", 2)]):
+        learner = learner_of().update(X, labels * 4)
+        learner.save(tmp_path)
+        again = Learner.load(tmp_path, network())
+        names = again.labels.names
+        assert names == learner.labels.names and [*map(type, names)] == [*map(type, learner.labels.names)]
+        assert (again.predict(X) == learner.predict(X)).all()
+
+
+# While it learns ------------------------------------------------------------------------------------------------------
+def test_an_update_inside_a_callback_is_refused_and_the_task_goes_on():
+    learner, said = learner_of(), Counter()
+    inside = {
+        "update": lambda learner: learner.update(X, Y),
+        "observe": lambda learner: learner.observe(X, Y),
+        "forget": lambda learner: learner.forget(lambda x, label: True),
+    }
+    for name, call in inside.items():
+        with pytest.warns(
+            UserWarning, match="a callback failed, and the learner goes on: BadInput.*under way|epochs into"
+        ):
+            learner.update(X, Y, on_epoch=lambda learner, record, call=call: call(learner))
+        said[name] += 1
+    plain = learner_of()
+    for _ in inside:
+        plain.update(X, Y)
+    assert learner.tasks == len(said) == 3 and same(plain.state(), learner.state())
+
+
+def test_callbacks_may_ask_save_and_fail_and_change_nothing(tmp_path):
+    seen = []
+
+    def on_epoch(learner, record):
+        learner.predict(X), learner.score(X, Y), learner.save(tmp_path), learner.kept()
+        seen.append((record["event"], record["task"], record["epoch"], set(record["loss"])))
+        raise RuntimeError("no connection")
+
+    def on_task(learner, record):
+        seen.append(record)
+        raise KeyError("x")
+
+    learner = learner_of("der++")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        learner.update(X, Y, on_epoch=on_epoch, on_task=on_task)
+    assert [str(one.message) for one in told] == [
+        "a callback failed, and the learner goes on: RuntimeError('no connection')",
+        "a callback failed, and the learner goes on: RuntimeError('no connection')",
+        "a callback failed, and the learner goes on: KeyError('x')",
+    ]
+    names = {"new", "dark", "memory"}
+    assert seen == [
+        ("epoch", 0, 0, names),
+        ("epoch", 0, 1, names),
+        {"event": "task", "task": 0, "classes": [0, 1, 2], "epochs": 2},
+    ]
+    assert same(learner.state(), taught("der++").state())
+    again = Learner.load(tmp_path, network())
+    assert again.epoch == 2 and same(again.update(X, Y).state(), learner.state()), "saved in the middle of the task"
+
+
+def test_a_task_that_is_stopped_is_learned_and_the_next_one_may_come():
+    learner, short = learner_of("si", epochs=5), learner_of("si", epochs=2)
+    learner.update(X, Y, on_epoch=lambda learner, record: record["epoch"] == 1 and learner.stop())
+    short.update(X, Y)
+    assert learner.tasks == 1 and learner.epoch == 0 and same(learner.state(), short.state())
+    learner.stop()  # of no task: it has no effect
+    told = []
+    learner.update(X, Y + 1, on_epoch=lambda learner, record: told.append(record["epoch"]))
+    assert told == [0, 1, 2, 3, 4] and learner.classes == 4
+
+
+def test_a_share_is_held_out_and_tested_on_and_never_learned():
+    told = []
+    learner = learner_of(memory=100, epochs=3)
+    learner.update(X, Y, validation=0.25, on_epoch=lambda learner, record: told.append(record["validation"]))
+    assert len(told) == 3 and all(round(3 * value, 9) in (0, 1, 2, 3) for value in told)
+    held = {tuple(x) for x in learner.memory.held()[0].tolist()}
+    assert len(held) == 9 and held < {tuple(x) for x in X.tolist()}
+    again = learner_of(memory=100, epochs=3).update(X, Y, validation=0.25)
+    assert same(again.state(), learner.state()), "the same share every time"
+    for share in (0, 1, 1.0, 0.01, 0.99, -0.5, float("nan")):
+        with refused(f"validation {share} of 12 samples leaves none to learn from or none to test on"):
+            learner_of().update(X, Y, validation=share)
+
+
+def test_other_data_can_be_tested_on_with_classes_never_met_counted_as_wrong():
+    told = []
+    learner = learner_of(epochs=3)
+    keep = lambda learner, record: told.append((record["validation"], learner.score(X, Y + 1)))
+    learner.update(X, Y, validation=TensorDataset(X, Y + 1), on_epoch=keep)
+    assert all(one == other for one, other in told) and learner.classes == 3
+    assert same(learner.state(), taught(epochs=3).state()), "and nothing is learned from them"
+    with refused("there is no sample among the"):
+        learner.update(X, Y, validation=(X[:0], Y[:0]))
+    with refused("a learner takes one kind"):
+        learner.update(X, Y, validation=(X[:, :2], Y))
+
+
+def test_patience_ends_a_task_when_it_gets_no_better():
+    told, ended = [], []
+    learner = learner_of(epochs=50)
+    learner.update(
+        X,
+        Y,
+        validation=(X, Y + 7),  # never right
+        patience=3,
+        on_epoch=lambda learner, record: told.append(record["validation"]),
+        on_task=lambda learner, record: ended.append(record),
+    )
+    assert told == [0.0] * 4 and learner.tasks == 1, "the first is the best so far"
+    assert ended == [{"event": "task", "task": 0, "classes": [0, 1, 2], "epochs": 4, "validation": 0.0}]
+    told.clear()
+    learner.update(X, Y, validation=(X, Y), patience=50, on_epoch=lambda learner, record: told.append(record))
+    assert len(told) == 50
+    with refused("patience needs data to test on"):
+        learner.update(X, Y, patience=3)
+    for wrong in (0, -1, 1.5):
+        with refused(f"patience {wrong} must be a"):
+            learner.update(X, Y, validation=0.5, patience=wrong)
+
+
+class Interrupted(nn.Module):
+    """Ctrl-C in the middle of a step."""
+
+    at = None
+
+    def forward(self, x):
+        if self.training and self.at is not None:
+            self.at -= 1
+            if self.at < 0:
+                raise KeyboardInterrupt
+        return x
+
+
+@pytest.mark.parametrize("teach", ["update", "observe"])
+def test_what_was_interrupted_says_so_and_goes_on_from_a_state(teach):
+    own = nn.Sequential(nn.Linear(6, 8), Interrupted(), nn.Linear(8, 2))
+    learner = learner_of(own=own).update(X, Y)
+    before = learner.state()
+    own[1].at = 3 if teach == "update" else 0
+    with pytest.raises(KeyboardInterrupt):
+        getattr(learner, teach)(X, Y + 1)
+    own[1].at = None
+    assert all(isinstance(weight, nn.Parameter) for weight in own.parameters()) and len(learner.predict(X)) == 12
+    calls = [lambda: learner.update(X, Y), lambda: learner.observe(X, Y), lambda: learner.forget(lambda x, label: True)]
+    for call in calls:
+        with refused("the last task was broken off in the middle; restore a state from before it"):
+            call()
+    if teach == "update":
+        with refused("an epoch was broken off in the middle"):
+            learner.save("nowhere")
+    learner.restore(before)
+    assert same(before, learner.state())
+    getattr(learner, teach)(X, Y + 1)
+    whole = learner_of(own=nn.Sequential(nn.Linear(6, 8), Interrupted(), nn.Linear(8, 2)))
+    whole.restore(before)
+    getattr(whole, teach)(X, Y + 1)
+    assert same(whole.state(), learner.state())
+
+
+def test_interrupted_between_two_epochs_it_can_be_saved_and_gone_on_with(tmp_path):
+    def stop(learner, record):
+        if record["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    learner = learner_of(epochs=4)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(X, Y, on_epoch=stop)
+    learner.save(tmp_path)
+    again = Learner.load(tmp_path, network())
+    with refused("this learner is 2 of 4 epochs into another task; give it that one first"):
+        again.update(X, Y + 1)
+    assert again.classes_.tolist() == [0, 1, 2]
+    assert same(again.update(X, Y).state(), taught(epochs=4).state())
+
+
+def test_a_mini_batch_too_small_for_the_network_is_refused_and_the_next_one_may_come():
+    make = lambda: learner_of(own=nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)))
+    torch.manual_seed(1)
+    learner = make()
+    learner.observe(X[:4], Y[:4])
+    before = learner.state()
+    with refused("a batch of one is too small for this network"):
+        learner.observe(X[:1], Y[:1] + 5)
+    assert same(before, learner.state())
+    assert learner.observe(X[4:8], Y[4:8]) >= 0 and learner.prequential.samples == 8
+
+
+def test_a_progress_bar_is_shown_if_it_is_wanted(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as if it were a terminal
+    learner_of().update(X, Y, progress=True)
+    shown = capsys.readouterr()
+    assert "task 1" in shown.err and not shown.out
+    learner_of().update(X, Y, progress=False)
+    assert not capsys.readouterr().err
+
+
+def test_a_state_is_plain_tensors_and_words(tmp_path):
+    learner = taught("rder")
+    learner.save(tmp_path)
+    tensors, about, _ = saved.read(tmp_path / saved.LEARNER)
+    assert same(tensors, learner.state()) and json.dumps(about)
+    assert about["method"]["name"] == "der++" and about["weighting"]["name"] == "relation"
