@@ -80,6 +80,7 @@ class Steps:
 
     def __init__(self, learner: Learner, memory: Memory, x: Tensor, y: Tensor):
         method = learner.method
+        self.memory = memory
         self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
         self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
         self.graphs = Graphs(self.body, method, method.weighting, learner.sgd) if learner.capture else None
@@ -88,7 +89,7 @@ class Steps:
 
     def take(self, learner: Learner, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Ledger]:
         """The step on mini-batch `number`: its losses, and the memory's ledger when it is done."""
-        weighting, memory = learner.method.weighting, learner.memory
+        weighting, memory = learner.method.weighting, self.memory
         weighting.begin_stream(len(memory) == learner.capacity)
         learner.net.train()
         memory.whole = teaching.whole(learner)
