@@ -303,6 +303,36 @@ def test_what_is_as_long_as_the_networks_vector_by_chance_does_not_grow_with_it(
     assert held.shape == (size,) and torch.isfinite(held).all()
 
 
+@pytest.mark.parametrize("name", ["er", "der++", "icarl", "si", "gss"])
+@pytest.mark.parametrize("classes", [None, range(2)])
+def test_a_state_from_before_the_head_grew_takes_all_of_it_back(name, classes):
+    learner, states = learner_of(name, outputs=2, classes=classes), []
+    for task in STREAM:
+        states.append(learner.state())
+        learner.update(task)
+    whole = learner.state()
+    for tasks_learned, state in enumerate(states):
+        learner.restore(state)
+        assert learner.tasks == tasks_learned and same(state, learner.state())
+        assert learner.net.module.head.out_features == max(2, 2 * tasks_learned)
+        for task in STREAM.tasks[tasks_learned:]:
+            learner.update(task)
+        assert same(whole, learner.state())
+
+
+def test_layers_frozen_after_the_learner_was_made_are_refused_before_the_head_grows():
+    learner = learner_of("er")
+    learner.update(STREAM.tasks[0])
+    before = learner.state()
+    learner.net.module.body.requires_grad_(False)
+    with pytest.raises(everlearn.BadInput, match="frozen or unfrozen after the learner was made"):
+        learner.update(STREAM.tasks[1])
+    learner.net.module.body.requires_grad_(True)
+    assert same(before, learner.state())
+    learner.update(STREAM.tasks[1])
+    assert learner.classes == 4
+
+
 def test_what_a_state_cannot_be_restored_into_is_as_it_was_before():
     learner = learner_of("der++")
     learner.update(STREAM.tasks[0])

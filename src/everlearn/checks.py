@@ -185,8 +185,7 @@ def ready(learner, task: Task, batch: int) -> None:
         if x.dtype == torch.uint8 and high > learner.inputs.top:
             top = learner.inputs.top
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
-    if learner.net.refrozen:
-        raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
+    trainable(learner)
     tried(lambda: learner.logits(x[:1]), x)  # a network that answers otherwise is refused now
     norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
     if batch == ranks.world_size() and any(isinstance(module, norms) for module in learner.net.module.modules()):
@@ -194,6 +193,12 @@ def ready(learner, task: Task, batch: int) -> None:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def trainable(learner) -> None:
+    """What can be trained is what could when the learner was made."""
+    if learner.net.refrozen:
+        raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
 
 
 def tried(ask: Callable[[], Any], x: Tensor) -> Any:
@@ -249,10 +254,10 @@ def shapes(learner, state: Mapping[str, Tensor], known: Mapping[str, Any] | None
     """A state of another network or weighting; a head that grew may have another number of outputs."""
     shapes = lambda tensors: {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     own, its = shapes(learner.net.state()), shapes(part(state, "network"))
-    if known is not None and known["head"] is not None:
+    if known is not None and (head := learner.head if known["head"] is None else known["head"]) is not None:
         for name in ("weight", "bias"):
-            if (full := f"{known['head']}.{name}".removeprefix(".")) in own:
-                own[full] = (len(known["labels"]["names"]), *own[full][1:])
+            if (full := f"{head}.{name}".removeprefix(".")) in own and its.get(full):
+                own[full] = (its[full][0], *own[full][1:])
     if its != own:
         raise BadInput("this state is of another network")
     weighting = shapes(part(state, "weighting"))

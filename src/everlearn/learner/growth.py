@@ -33,6 +33,7 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
     """An output for each of these new classes; `x` are samples the network can be tried with."""
     if not new:
         return
+    checks.trainable(learner)
     first = not learner.classes
     with undone(learner):
         if learner.head is None:
@@ -146,14 +147,16 @@ def head_of(net: MainNet, x: Tensor) -> str:
     return name
 
 
-def restore(learner: Learner, known: dict[str, Any]) -> None:
-    """The classes, the head and the inputs a state was made with."""
+def restore(learner: Learner, known: dict[str, Any], network: Mapping[str, Tensor]) -> None:
+    """The classes, the head and the inputs a state was made with; before its first class the head was as it came."""
     restore_inputs(learner, known["inputs"])
-    learner.head = known["head"]
     learner.labels = Labels.parse(known["labels"])
     learner.memory = None  # another is on the way
+    if known["head"] is not None:
+        learner.head = known["head"]
     if learner.head is not None:
-        resize(learner, learner.classes)
+        resize(learner, len(network[f"{learner.head}.weight".removeprefix(".")]))
+    learner.head = known["head"]
 
 
 def restore_inputs(learner: Learner, document: dict[str, Any] | None) -> None:

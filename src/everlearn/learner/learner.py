@@ -309,7 +309,7 @@ class Learner(Answering, Estimator):
         checks.shapes(self, state, known)
         state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
         if known is not None:
-            growth.restore(self, known)
+            growth.restore(self, known, part(state, "network"))
         self.net.unbind().load_state_dict(part(state, "network"))
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
         self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
