@@ -1,5 +1,6 @@
 """Small, odd and repeated tasks: they are learned, nothing breaks, and the memory holds no sample twice."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,6 +132,18 @@ def test_gss_keeps_the_scores_of_the_rows_that_stay():
     learner.forget(lambda sample, label: label == 0)
     assert torch.equal(learner.method.scores[:5], scores[:10][y == 1]) and not learner.method.scores[5:].any()
     assert len(set(scores[:10].tolist())) > 5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_class_of_which_every_sample_is_held_out_does_no_harm(name):
+    learner = learner_of(name)
+    x, y = samples(0, 1, count=9)
+    held = torch.from_numpy(np.random.default_rng([0, 0]).permutation(9)[:2])  # what a share of 0.2 will be
+    y[held] = 2
+    learner.update(x, y, validation=0.2)
+    assert learner.kept()[2] == 0 and learner.classes_.tolist() == [0, 1, 2] and len(learner.predict(x)) == 9
+    learner.update(samples(2, 3, seed=1))
+    assert learner.tasks == 2 and torch.isfinite(learner.net.theta).all()
 
 
 def test_icarls_means_are_those_of_what_is_left():

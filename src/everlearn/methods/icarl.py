@@ -64,7 +64,7 @@ class ICaRL(Taught):
             if c in task.classes:
                 x = torch.cat([images[labels == c], old_x[old_y == c]])
                 x = x[firsts(x, torch.full((len(x),), c))]
-                x = x[herd(F.normalize(learner.features(x), dim=1), share)]
+                x = x[herd(F.normalize(learner.features(x), dim=1), share)] if len(x) else x
             else:
                 x = old_x[old_y == c][:share]
             chosen.append((x, torch.full((len(x),), c, device=learner.device)))
