@@ -3,6 +3,7 @@
 import enum
 import functools
 import json
+import re
 import warnings
 from collections import Counter
 
@@ -687,3 +688,18 @@ def test_a_state_is_plain_tensors_and_words(tmp_path):
     tensors, about, _ = saved.read(tmp_path / saved.LEARNER)
     assert same(tensors, learner.state()) and json.dumps(about)
     assert about["method"]["name"] == "der++" and about["weighting"]["name"] == "relation"
+
+
+def test_without_a_terminal_progress_is_a_line_per_epoch(capsys):
+    learner_of().update(X, Y, progress=True, validation=0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == learner_of().epochs
+    assert all(re.match(r"task 1, epoch \d, loss .*, validation ", line) for line in lines)
+
+
+def test_a_task_is_scored_by_its_test_half():
+    x, y = torch.as_tensor(X), torch.arange(len(X)) % 2
+    learner = learner_of()
+    learner.update(everlearn.Task((x, y), classes=(0, 1)))
+    tested = everlearn.Task((x, y), (x, 1 - y), (0, 1))
+    assert learner.score(tested) == pytest.approx(1 - learner.score(x, y))

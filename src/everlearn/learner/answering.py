@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from everlearn import checks
 from everlearn.core.memory import Memory
 from everlearn.core.theta import MainNet
-from everlearn.data import Stream
+from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
 from everlearn.data.samples import Like, gathered, samples
 from everlearn.errors import BadInput
@@ -95,8 +95,11 @@ class Answering:
         return chances if isinstance(data, Tensor) else chances.cpu().numpy()
 
     def score(self, data: Any, y: Any = None) -> float:
-        """The share of samples classified rightly among all classes met; a label never met cannot be."""
-        x, y = self._read(data, y)
+        """The share of samples classified rightly among all classes met; a label never met cannot be.
+
+        Of a task it is the test half, if there is one.
+        """
+        x, y = data.test if isinstance(data, Task) and data.test else self._read(data, y)
         names, codes = coded(y)
         if not len(codes):
             raise BadInput("there is no sample among the data")

@@ -60,7 +60,7 @@ def learn(
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
             raise EverlearnError(
                 f"the loss is no longer a finite number in epoch {epoch + 1} of task {learner.tasks + 1}; "
-                f"a smaller learning rate than {learner.sgd.lr} may help (--set lr={learner.sgd.lr / 10:g})"
+                f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner.epoch, learner._torn = epoch + 1, False
         report(

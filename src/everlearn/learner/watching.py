@@ -112,9 +112,20 @@ class Bar(Display):
         self.bar.advance(self.line)
 
     def epoch(self, record: dict[str, Any]) -> None:
-        tested = f", validation {record['validation']:.3f}" if "validation" in record else ""
-        seen = f"epoch {record['epoch'] + 1}, loss {sum(record['loss'].values()):.3f}{tested}"
-        self.bar.update(self.line, seen=seen)
+        self.bar.update(self.line, seen=words(record))
+
+
+class Lines(Display):
+    """Where there is no terminal, a line per epoch."""
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        print(f"task {record['task'] + 1}, {words(record)}", file=sys.stderr, flush=True)
+
+
+def words(record: dict[str, Any]) -> str:
+    """What an epoch came to."""
+    tested = f", validation {record['validation']:.3f}" if "validation" in record else ""
+    return f"epoch {record['epoch'] + 1}, loss {sum(record['loss'].values()):.3f}{tested}"
 
 
 @contextlib.contextmanager
@@ -122,6 +133,9 @@ def shown(learner: Learner, task: Task, progress: bool | None) -> Iterator[Displ
     """A display of the task's steps, if it is wanted or there is a terminal."""
     if not (sys.stderr.isatty() if progress is None else progress):
         yield Display()
+        return
+    if not sys.stderr.isatty():
+        yield Lines()
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
