@@ -11,7 +11,7 @@ test: $(VENV)/ready
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/ready
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray,onnx]' onnxruntime
 	$(VENV)/bin/python -m pytest -m slow
 
 check: $(VENV)/ready

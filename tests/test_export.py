@@ -32,6 +32,7 @@ def run_onnx(file, x):
 
 
 WAYS = {"pt2": run_pt2, "onnx": run_onnx}
+EACH = ["pt2", pytest.param("onnx", marks=pytest.mark.slow)]
 
 
 def needs(way: str) -> None:
@@ -44,7 +45,7 @@ def taught(network: nn.Module, x: torch.Tensor, **settings) -> Learner:
     return Learner(network, **dict(memory=4, epochs=1, batch=4) | settings).update(x, words)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_samples_as_stored_go_in_and_the_learners_logits_come_out(way, tmp_path):
     needs(way)
     x = toy(1, 20, channels=3).tasks[0].train[0]
@@ -67,7 +68,7 @@ class Centred(nn.Module):
         return (x - self.middle) * 3
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_what_prepares_samples_that_are_no_images_is_in_the_file(way, tmp_path):
     needs(way)
     file, x, ids = tmp_path / f"net.{way}", torch.rand(20, 6), torch.randint(0, 9, (20, 6))
@@ -112,7 +113,7 @@ class Fickle(nn.Module):
         return self.out(x * 2 if float(x.sum()) > 0 else x)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EACH)
 def test_a_network_torch_cannot_follow_is_told_in_a_sentence_and_leaves_no_file(way, tmp_path, capfd):
     needs(way)
     learner = taught(Fickle(), torch.rand(20, 6))
@@ -133,6 +134,7 @@ def test_what_cannot_be_exported_is_refused(tmp_path):
         learner.export(tmp_path / "net.pt")
 
 
+@pytest.mark.slow
 def test_an_onnx_file_is_made_without_a_word(tmp_path):
     needs("onnx")
     code = """
