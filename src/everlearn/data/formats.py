@@ -7,7 +7,6 @@ its format says raises Damaged, whose sentence names the file.
 import gzip
 import hashlib
 import math
-import pickle
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from everlearn.data import pickled
 from everlearn.errors import BadInput
 
 Split = tuple[np.ndarray, np.ndarray]  # images, labels
@@ -114,46 +114,18 @@ def cifar_binary(path: Path, classes: int, label_bytes: int = 1) -> Split:
     return labelled(rows[:, label_bytes:].reshape(-1, 3, 32, 32), rows[:, label_bytes - 1], classes, path)
 
 
-def _latin1(text: str, encoding: str = "latin1") -> bytes:
-    """All that pickled bytes need of _codecs.encode; a codec of the file's choosing is not among it."""
-    return text.encode("latin1")
-
-
-_REBUILD, _FROMBUFFER = (np.empty(0).__reduce_ex__(protocol)[0] for protocol in (2, 5))
-_ALLOWED = {  # numpy 1 and 2 write the same functions under different modules
-    ("numpy.core.multiarray", "_reconstruct"): _REBUILD,
-    ("numpy._core.multiarray", "_reconstruct"): _REBUILD,
-    ("numpy.core.numeric", "_frombuffer"): _FROMBUFFER,
-    ("numpy._core.numeric", "_frombuffer"): _FROMBUFFER,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): np.dtype,
-    ("_codecs", "encode"): _latin1,
-}
-
-
-class _ArraysOnly(pickle.Unpickler):
-    """An unpickler that knows arrays, strings, numbers and containers: a pickle that names anything else is refused."""
-
-    def __init__(self, stream: BufferedIOBase, path: Path):
-        super().__init__(stream, encoding="bytes")  # the official files were written by Python 2
-        self.path = path
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
-            raise BadInput(
-                f"{self.path} asks for {module}.{name}, which no image batch needs, and was not loaded: "
-                "get the file from its official source"
-            )
-        return _ALLOWED[module, name]
-
-
 def cifar_python(path: Path, classes: int) -> Split:
     """A pickled dict: `data` uint8 [N, 3072], channel-first, and `labels` (CIFAR-10) or `fine_labels` (CIFAR-100)."""
     try:
         with unpacked(path) as stream:
-            batch = _ArraysOnly(stream, path).load()
+            batch = pickled.read(stream.read())
     except BadInput:
         raise
+    except pickled.Strange as strange:
+        raise BadInput(
+            f"{path} asks for {strange}, which no image batch needs, and was not loaded: "
+            "get the file from its official source"
+        ) from None
     except Exception as error:  # a broken pickle may raise anything at all
         raise Damaged(f"{path} is not a pickled CIFAR batch ({type(error).__name__}: {error})") from error
     if not isinstance(batch, dict):
