@@ -22,12 +22,27 @@ class Accuracies(NamedTuple):
     task_il: list[float]
 
 
+def guesses(logits: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The likeliest class of each sample among all, and among `classes`."""
+    own = torch.tensor(classes, device=logits.device)
+    return logits.argmax(dim=1), own[logits[:, own].argmax(dim=1)]
+
+
+def right(guess: Tensor, labels: Tensor) -> Tensor:
+    """How many guesses are right, in percent."""
+    return 100 * (guess == labels).double().mean()
+
+
 def accuracy(logits: Tensor, labels: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Class-IL and Task-IL accuracy of one task, the same logits for both: argmax over all, over `classes`."""
-    own = torch.tensor(classes, device=logits.device)
-    within = own[logits[:, own].argmax(dim=1)]
-    class_il, task_il = (100 * (guess == labels).double().mean() for guess in (logits.argmax(dim=1), within))
+    class_il, task_il = (right(guess, labels) for guess in guesses(logits, classes))
     return class_il, task_il
+
+
+def confusion(labels: Tensor, guess: Tensor, classes: int) -> Tensor:
+    """How many samples of each class (row) were taken for each (column), [classes, classes]; not of label −1."""
+    pairs = (labels * classes + guess)[labels >= 0]
+    return torch.bincount(pairs.cpu(), minlength=classes * classes).view(classes, classes)
 
 
 def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:

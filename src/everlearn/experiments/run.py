@@ -256,8 +256,10 @@ class Run:
                 yield from learner.updating(task, tell)
                 if review := method.weighting.review(learner, self.tasks[:number], task):
                     report({"event": "review", "task": number, **review})
-                rows.append(learner.evaluate(self.stream))
-                tell({"event": "task", "task": number, **rows[-1]._asdict()})
+                row, confusion = learner.examine(self.stream)
+                rows.append(row)
+                seen = {"confusion": _sparse(confusion), **_composition(learner)}
+                tell({"event": "task", "task": number, **row._asdict(), **seen})
             if learned := method.weighting.state():
                 keep("weighting", learned)
             measured = {
@@ -297,6 +299,18 @@ class Run:
         run = part(saved, "run")
         measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
         return measures, float(run["seconds"]), int(run["resumed"]) + 1
+
+
+def _sparse(counts: torch.Tensor) -> dict[str, list[int]]:
+    """Which class was taken for which and how often, where it was: a matrix of few counts in three lists."""
+    true, guess = counts.nonzero(as_tuple=True)
+    return {"true": true.tolist(), "predicted": guess.tolist(), "count": counts[true, guess].tolist()}
+
+
+def _composition(learner: Learner) -> dict[str, list[int]]:
+    """Samples of each class in the memory, where the method has one."""
+    there = learner.method.remembers and learner.memory is not None
+    return {"memory": learner.memory.composition(learner.classes)} if there else {}
 
 
 def _read_commits(saved: dict | None) -> list:
