@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 import everlearn
+from everlearn.collection.history import PHASES
 from everlearn.core.state import part
 from everlearn.errors import BadInput
 from everlearn.experiments.store import validation
@@ -311,7 +312,7 @@ def test_terminal_form_keeps_the_worst_of_a_table_too_large(copy):
 def test_terminal_form_says_what_its_lines_mean_however_narrow(runs, name, width):
     lines = shown(runs[name], width).splitlines()
     assert max(map(len, lines)) <= width
-    for said in (*explain.read(runs[name]).terms, *explain.PHASES, "learned, in use", "preset, in use", "proposed"):
+    for said in (*explain.read(runs[name]).terms, *PHASES, "learned, in use", "preset, in use", "proposed"):
         assert any(said in line for line in lines)
 
 

@@ -62,10 +62,14 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
     return {**result, "matrix": [list(row) for row in matrix]}
 
 
+def spread(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean and standard deviation (n − 1; None of one value)."""
+    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
+
+
 def across(results: Sequence[dict]) -> dict:
     """Mean and standard deviation (n − 1; None of one run) of each metric over several runs' results."""
     column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
-    spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
     return {
         setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
         for setting in Accuracies._fields
@@ -73,14 +77,16 @@ def across(results: Sequence[dict]) -> dict:
 
 
 def gain(runs: Sequence[dict], base: Sequence[dict], seed: Callable[[dict], int]) -> dict | None:
-    """The gain in Class-IL ACC over other runs on the same seeds; None if they share no seed.
+    """The gain in Class-IL ACC over other runs on the same seeds; None if they share no seed."""
+    theirs = {seed(run): run["class_il"]["acc"] for run in base}
+    return paired([run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs])
 
-    It is the mean, half of its 95 % confidence interval (Student's t; None of one seed), and how many seeds are ahead.
-    """
+
+def paired(gains: Sequence[float]) -> dict | None:
+    """Of differences on the same seeds the mean, half of its 95 % confidence interval (Student's t; None of one seed),
+    and how many are above 0; None if there are none."""
     from scipy.stats import t  # a part of scikit-learn's own requirements
 
-    theirs = {seed(run): run["class_il"]["acc"] for run in base}
-    gains = [run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs]
     if not gains:
         return None
     half = float(t.ppf(0.975, len(gains) - 1)) * stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None

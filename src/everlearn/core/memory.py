@@ -40,10 +40,6 @@ class Memory(Stateful):
         """All samples it holds, in the order of its rows."""
         return self.x[: len(self)], self.y[: len(self)]
 
-    def composition(self, classes: int) -> list[int]:
-        """How many samples it holds of each class."""
-        return torch.bincount(self.held()[1].cpu(), minlength=classes).tolist()
-
     def fill(self, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """These samples instead of what it held."""
         self.ledger.presented = self.ledger.held = len(x)

@@ -309,8 +309,10 @@ def _sparse(counts: torch.Tensor) -> dict[str, list[int]]:
 
 def _composition(learner: Learner) -> dict[str, list[int]]:
     """Samples of each class in the memory, where the method has one."""
-    there = learner.method.remembers and learner.memory is not None
-    return {"memory": learner.memory.composition(learner.classes)} if there else {}
+    if not learner.method.remembers or learner.memory is None:
+        return {}
+    labels = learner.memory.held()[1].cpu()
+    return {"memory": torch.bincount(labels, minlength=learner.classes).tolist()}
 
 
 def _read_commits(saved: dict | None) -> list:

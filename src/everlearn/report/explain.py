@@ -19,34 +19,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from everlearn.collection import history
+from everlearn.collection.history import Epoch, Spread
 from everlearn.core.state import part
 from everlearn.errors import BadInput
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import read_lines, read_result
 from everlearn.report.rounding import decimals, ticks
-from everlearn.weightings.diagnostics import QUANTILES
 from everlearn.weightings.net import RelationReplayNet
 
 CELLS = 20  # of a response surface, each way
-PHASES = ("preset", "warm-up", "relation")
-
-
-class Spread(NamedTuple):
-    """A weight over the samples of an epoch: the mean, and the quantiles at 25 and 75 %."""
-
-    mean: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Epoch:
-    task: int  # from 0, as all numbers here
-    number: int
-    phase: str  # preset, warm-up or relation
-    loss: dict[str, float]
-    weights: dict[str, Spread]  # learned and in use; empty where the preset ones are
-    proposed: dict[str, Spread]  # what the Relation Replay Net said on its update steps; empty where it had none
 
 
 class Stretch(NamedTuple):
@@ -203,7 +185,7 @@ def read(folder: Path) -> Explanation:
                 "only relational methods have weights to explain (--weighting relation)"
             )
         terms = tuple(epochs[0]["loss"])
-        known = tuple(map(_epoch, epochs))
+        known = tuple(map(history.epoch, epochs))
         of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
         ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
         surface = _surface(folder, epochs, terms)
@@ -246,27 +228,13 @@ def _blaming(file: Path) -> Iterator[None]:
         raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
 
 
-def _epoch(record: dict) -> Epoch:
-    spreads = lambda key: {term: _spread(of) for term, of in record.get(key, {}).items()}
-    if record["phase"] not in PHASES:
-        raise ValueError("no such phase")
-    return Epoch(
-        record["task"], record["epoch"], record["phase"], record["loss"], spreads("weights"), spreads("proposed")
-    )
-
-
-def _spread(record: dict) -> Spread:
-    at = lambda quantile: record["quantiles"][QUANTILES.index(quantile)]
-    return Spread(float(record["mean"]), float(at(0.25)), float(at(0.75)))
-
-
 def _task(number: int, epochs: list[dict], review: dict) -> Task:
     last = epochs[-1]
     weights = last.get("weights") or last.get("proposed") or {}
     by_class: dict[int, dict[str, Spread]] = {}
     for term, of in weights.items():
         for label, record in of["classes"].items():
-            by_class.setdefault(int(label), {})[term] = _spread(record)
+            by_class.setdefault(int(label), {})[term] = history.spread(record)
     validation, found = review.get("validation") or {}, review.get("similarity")
     similarity = found and Similarity(
         tuple(found["classes"]), tuple(found["new"]), tuple(tuple(map(float, row)) for row in found["G"])

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from everlearn.collection.history import Epoch
 from everlearn.report import svg, words
-from everlearn.report.explain import Epoch, Explanation, Task, read
+from everlearn.report.explain import Explanation, Task, read
 from everlearn.report.rounding import decimals, signed
 
 KINDS = {

@@ -9,8 +9,9 @@ from rich.columns import Columns
 from rich.console import Console
 from rich.text import Text
 
+from everlearn.collection.history import PHASES
 from everlearn.report import tables, words
-from everlearn.report.explain import CELLS, PHASES, Explanation, Similarity, Task, read
+from everlearn.report.explain import CELLS, Explanation, Similarity, Task, read
 from everlearn.report.rounding import decimals, signed
 from everlearn.report.sheet import Sheet
 
