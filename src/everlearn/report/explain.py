@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from everlearn.collection import history
 from everlearn.collection.history import Epoch, Spread
 from everlearn.core.state import part
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import read_lines, read_result
 from everlearn.report.rounding import decimals, ticks
@@ -168,10 +168,10 @@ def read(folder: Path) -> Explanation:
     result = read_result(folder)
     with _blaming(folder / "result.json"):
         experiment, measured = Experiment.parse(result["experiment"]), result["class_il"]
-        method, stream = _printable(experiment.label), _printable(experiment.stream.name)
+        method, stream = printable(experiment.label), printable(experiment.stream.name)
         numbers = {"memory": experiment.memory, "epochs": experiment.training.epochs, "seed": experiment.seed}
         tasks, accuracy = len(measured["matrix"]), float(measured["acc"])
-        classes = tuple(map(_printable, result.get("classes", ())))
+        classes = tuple(map(printable, result.get("classes", ())))
         preset = tuple(map(float, experiment.weighting.get("weights", ())))
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
@@ -190,7 +190,7 @@ def read(folder: Path) -> Explanation:
         ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
         surface = _surface(folder, epochs, terms)
         found = Explanation(
-            _printable(folder.resolve().name),
+            printable(folder.resolve().name),
             method,
             stream,
             numbers,
@@ -307,7 +307,3 @@ def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iter
             "No logit norms were written down for this weighting, "
             "so there is nothing to hold on to for a response surface."
         )
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(text))
