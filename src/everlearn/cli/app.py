@@ -22,8 +22,9 @@ import typer.main
 from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "methods", "weightings", "streams", "data")
-COMMANDS += ("bench",)
+COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "import", "methods", "weightings")
+COMMANDS += ("streams", "data", "bench")
+FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
@@ -42,7 +43,7 @@ class Group(typer.core.TyperGroup):
     def get_command(self, ctx, name: str):
         if name not in COMMANDS:
             return None
-        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{name}").app)
+        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{FILES.get(name, name)}").app)
 
     def main(self, *args, standalone_mode: bool = True, **extra):
         try:
