@@ -25,7 +25,7 @@ PARTS = (
         "metrics",
         "checks",
     ),
-    *("learner", "experiments", "launchers", "report", "cli"),
+    *("learner", "experiments", "launchers", "collection", "report", "cli"),
 )
 WIDTH, HEIGHT, GAP, LEFT = 150, 26, 14, 20
 

@@ -339,7 +339,7 @@ ORDER = (
         "networks",
         "metrics",
     ),
-    *("checks", "learner", "experiments", "launchers", "report", "cli"),
+    *("checks", "learner", "experiments", "launchers", "collection", "report", "cli"),
 )
 
 

@@ -194,10 +194,10 @@ from everlearn.cli import app as cli
 from everlearn.experiments import run
 
 class Learner(learner.Learner):
-    def evaluate(self, stream):
+    def examine(self, stream):
         if self.tasks and os.environ["RANK"] == "1":
             raise errors.EverlearnError("the lights went out")
-        return super().evaluate(stream)
+        return super().examine(stream)
 
 run.Learner = Learner
 cli.main()

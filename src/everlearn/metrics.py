@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,12 +22,27 @@ class Accuracies(NamedTuple):
     task_il: list[float]
 
 
+def guesses(logits: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The likeliest class of each sample among all, and among `classes`."""
+    own = torch.tensor(classes, device=logits.device)
+    return logits.argmax(dim=1), own[logits[:, own].argmax(dim=1)]
+
+
+def right(guess: Tensor, labels: Tensor) -> Tensor:
+    """How many guesses are right, in percent."""
+    return 100 * (guess == labels).double().mean()
+
+
 def accuracy(logits: Tensor, labels: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Class-IL and Task-IL accuracy of one task, the same logits for both: argmax over all, over `classes`."""
-    own = torch.tensor(classes, device=logits.device)
-    within = own[logits[:, own].argmax(dim=1)]
-    class_il, task_il = (100 * (guess == labels).double().mean() for guess in (logits.argmax(dim=1), within))
+    class_il, task_il = (right(guess, labels) for guess in guesses(logits, classes))
     return class_il, task_il
+
+
+def confusion(labels: Tensor, guess: Tensor, classes: int) -> Tensor:
+    """How many samples of each class (row) were taken for each (column), [classes, classes]; not of label −1."""
+    pairs = (labels * classes + guess)[labels >= 0]
+    return torch.bincount(pairs.cpu(), minlength=classes * classes).view(classes, classes)
 
 
 def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
@@ -47,10 +62,14 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
     return {**result, "matrix": [list(row) for row in matrix]}
 
 
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation (n − 1; None of one value)."""
+    return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
+
+
 def across(results: Sequence[dict]) -> dict:
     """Mean and standard deviation (n − 1; None of one run) of each metric over several runs' results."""
     column = lambda setting, metric: [r[setting][metric] for r in results if r[setting][metric] is not None]
-    spread = lambda values: {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
     return {
         setting: {metric: spread(values) if (values := column(setting, metric)) else None for metric in METRICS}
         for setting in Accuracies._fields
@@ -58,14 +77,16 @@ def across(results: Sequence[dict]) -> dict:
 
 
 def gain(runs: Sequence[dict], base: Sequence[dict], seed: Callable[[dict], int]) -> dict | None:
-    """The gain in Class-IL ACC over other runs on the same seeds; None if they share no seed.
+    """The gain in Class-IL ACC over other runs on the same seeds; None if they share no seed."""
+    theirs = {seed(run): run["class_il"]["acc"] for run in base}
+    return paired([run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs])
 
-    It is the mean, half of its 95 % confidence interval (Student's t; None of one seed), and how many seeds are ahead.
-    """
+
+def paired(gains: Sequence[float]) -> dict | None:
+    """Of differences on the same seeds the mean, half of its 95 % confidence interval (Student's t; None of one seed),
+    and how many are above 0; None if there are none."""
     from scipy.stats import t  # a part of scikit-learn's own requirements
 
-    theirs = {seed(run): run["class_il"]["acc"] for run in base}
-    gains = [run["class_il"]["acc"] - theirs[seed(run)] for run in runs if seed(run) in theirs]
     if not gains:
         return None
     half = float(t.ppf(0.975, len(gains) - 1)) * stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None

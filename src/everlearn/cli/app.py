@@ -19,15 +19,16 @@ import typer
 import typer.core
 import typer.main
 
-from everlearn.errors import EverlearnError, Notice, short_of_memory
+from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
 OF_LEARNERS = ("predict", "teach", "memory", "export")
 COMMANDS = (
-    *("demo", "run", "again", "study", "tune", "explain"),
+    *("demo", "run", "again", "study", "tune", "compare", "explain", "import"),
     *OF_LEARNERS,
     *("methods", "weightings", "streams", "data", "bench"),
 )
+FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
@@ -46,7 +47,7 @@ class Group(typer.core.TyperGroup):
     def get_command(self, ctx, name: str):
         if name not in COMMANDS:
             return None
-        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{name}").app)
+        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{FILES.get(name, name)}").app)
 
     def main(self, *args, standalone_mode: bool = True, **extra):
         try:
@@ -59,8 +60,7 @@ class Group(typer.core.TyperGroup):
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
                 setting = None if command.split()[-1] in OF_LEARNERS else _setting(message, sys.argv)
-                words = setting or f"{message[0].lower()}{message[1:]}"
-                print(f"everlearn: {words}; see {command} --help", file=sys.stderr)
+                tell(f"{setting or message[0].lower() + message[1:]}; see {command} --help")
             sys.exit(error.exit_code)
 
 
@@ -138,7 +138,7 @@ def _noticed() -> Iterator[None]:
             if not issubclass(category, Notice):
                 usual(message, category, *where, **more)
             elif not ranks.rank():
-                print(f"everlearn: {message}", file=sys.stderr)
+                tell(str(message))
 
         warnings.showwarning = show
         yield
@@ -160,9 +160,13 @@ def _answer(error: Exception) -> tuple[str, int]:
 def fail(sentence: str, code: int) -> NoReturn:
     from everlearn.core import ranks
 
-    name = f"everlearn, rank {ranks.rank()}" if ranks.rank() else "everlearn"
-    print(f"{name}: {sentence}", file=sys.stderr)
+    tell(sentence, f"everlearn, rank {ranks.rank()}" if ranks.rank() else "everlearn")
     raise typer.Exit(code)
+
+
+def tell(sentence: str, name: str = "everlearn") -> None:
+    """A sentence on stderr; names in it are anybody's, so what is no visible character is not printed."""
+    print(f"{name}: {printable(sentence)}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

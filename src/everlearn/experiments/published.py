@@ -31,6 +31,11 @@ def published(study: str, row: str) -> Row | None:
     return _tables().get(study, {}).get(row)
 
 
+def tables() -> list[str]:
+    """The studies there are published figures of."""
+    return list(_tables())
+
+
 @functools.cache
 def _tables() -> dict[str, dict[str, Row]]:
     with Path(__file__).with_suffix(".toml").open("rb") as file:

@@ -256,8 +256,10 @@ class Run:
                 yield from learner.updating(task, tell)
                 if review := method.weighting.review(learner, self.tasks[:number], task):
                     report({"event": "review", "task": number, **review})
-                rows.append(learner.evaluate(self.stream))
-                tell({"event": "task", "task": number, **rows[-1]._asdict()})
+                row, confusion = learner.examine(self.stream)
+                rows.append(row)
+                seen = {"classes": list(map(int, task.classes)), "confusion": _sparse(confusion)}
+                tell({"event": "task", "task": number, **row._asdict(), **seen, **_composition(learner)})
             if learned := method.weighting.state():
                 keep("weighting", learned)
             measured = {
@@ -297,6 +299,20 @@ class Run:
         run = part(saved, "run")
         measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
         return measures, float(run["seconds"]), int(run["resumed"]) + 1
+
+
+def _sparse(counts: torch.Tensor) -> dict[str, list[int]]:
+    """Which class was taken for which and how often, where it was: a matrix of few counts in three lists."""
+    true, guess = counts.nonzero(as_tuple=True)
+    return {"true": true.tolist(), "predicted": guess.tolist(), "count": counts[true, guess].tolist()}
+
+
+def _composition(learner: Learner) -> dict[str, list[int]]:
+    """Samples of each class in the memory, where the method has one."""
+    if not learner.method.remembers or learner.memory is None:
+        return {}
+    labels = learner.memory.held()[1].cpu()
+    return {"memory": torch.bincount(labels, minlength=learner.classes).tolist()}
 
 
 def _read_commits(saved: dict | None) -> list:

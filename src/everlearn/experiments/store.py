@@ -1,7 +1,7 @@
 """Runs on disk: one folder per run, named after the experiment's hash.
 
     experiment.json    the settings
-    metrics.jsonl      a line per epoch and a line per task, as they come
+    metrics.jsonl      a line per epoch, as they come, and one per task: accuracies, confusions, what the memory holds
     result.json        the accuracies, metrics, seconds and provenance
     *.safetensors      what the run leaves behind to be looked at
 

@@ -18,7 +18,7 @@ from everlearn.data.samples import Like, gathered, samples
 from everlearn.errors import BadInput
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
-from everlearn.metrics import Accuracies, accuracy
+from everlearn.metrics import Accuracies, confusion, guesses, right
 
 EVALUATION_BATCH = 500
 
@@ -108,7 +108,11 @@ class Answering:
 
     def evaluate(self, stream: Stream) -> Accuracies:
         """Accuracy on the test samples of every task of a stream, learned or not."""
-        rows = []
+        return self.examine(stream)[0]
+
+    def examine(self, stream: Stream) -> tuple[Accuracies, Tensor]:
+        """The same, and which class was taken for which among all, [classes, classes]: row for the true one."""
+        rows, seen = [], []
         for task in checks.stream(self, stream):
             assert task.test is not None  # or it was refused
             scores, y = self._judged(self._stored(task.test[0])), task.test[1]
@@ -116,5 +120,9 @@ class Answering:
                 names, codes = coded(y)
                 y = torch.tensor(self.labels.numbers(names))[codes]
             own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
-            rows.append(accuracy(scores, y.to(self.device), own))
-        return Accuracies(*torch.tensor(rows).T.tolist())
+            y, (guess, within) = y.to(self.device), guesses(scores, own)
+            rows.append((right(guess, y), right(within, y)))
+            seen.append(torch.stack([y, guess]))
+        labels, guess = torch.cat(seen, dim=1)
+        taken = confusion(labels, guess, self.classes)
+        return Accuracies(*torch.tensor(rows).T.tolist()), taken

@@ -16,7 +16,8 @@ from markupsafe import Markup
 from everlearn.report.rounding import ticks
 
 if TYPE_CHECKING:
-    from everlearn.report.explain import Explanation, Spread
+    from everlearn.collection.history import Spread
+    from everlearn.report.explain import Explanation
 
 TEMPLATES = Path(__file__).with_name("templates")
 

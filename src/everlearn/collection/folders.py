@@ -1,0 +1,215 @@
+"""What is in a folder: runs, documents, runs that are under way or were left, and what is none of ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from everlearn import registry
+from everlearn.collection import documents
+from everlearn.collection.index import Index, stamp
+from everlearn.collection.model import Problem, Run, Unfinished
+from everlearn.errors import BadInput
+from everlearn.experiments.store import CHECKPOINT, read_result
+
+DEEPEST = 3  # folders within folders
+LARGEST = 1 << 26  # bytes of a document
+SIGNS = ("experiment.json", "metrics.jsonl", CHECKPOINT, "lock")  # of a run, complete or not
+NOTHING = "there is no run, study or record in it"
+
+
+@dataclass
+class Found:
+    runs: list[Run] = field(default_factory=list)
+    unfinished: list[Unfinished] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    curves: dict[str, Path] = field(default_factory=dict)  # by the name of their record
+
+    def anything(self) -> bool:
+        return bool(self.runs or self.unfinished or self.curves or any(p.kind != "foreign" for p in self.problems))
+
+    def add(self, other: Found) -> None:
+        self.runs += other.runs
+        self.unfinished += other.unfinished
+        self.problems += other.problems
+        self.curves |= other.curves
+
+
+class Look:
+    """A look at a path that was given."""
+
+    def __init__(self, given: Path | str, indexed: bool = True):
+        self.given, self.root = str(given), Path(given)
+        self.index = Index(self.root) if indexed and self.root.is_dir() else None
+
+    def found(self) -> Found:
+        """All that is there."""
+        if not os.path.lexists(self.root):
+            raise BadInput(f"there is no {self.given}")
+        found = Found()
+        if not self.root.is_dir():
+            self._document(self.root, _stat(self.root), found)
+        elif not self._run(self.root, found):
+            found = self._folder(self.root, 0)
+            if not found.anything() and not found.problems:
+                found.problems.append(Problem("foreign", self.root, NOTHING))
+        if self.index:
+            self.index.write()
+        return found
+
+    def _folder(self, folder: Path, depth: int) -> Found:
+        """The runs and documents in a folder, and in the folders in it."""
+        found, strange = Found(), Found()
+        for name, is_folder, status in _entries(folder, found):
+            path = folder / name
+            if not is_folder:
+                self._document(path, status, found, strange)
+            elif not self._run(path, found) and depth < DEEPEST:
+                inner = self._folder(path, depth + 1)
+                if not inner.anything():
+                    inner = Found(problems=[Problem("foreign", path, NOTHING)])
+                found.add(inner)
+        if found.anything():
+            found.add(strange)
+        elif not depth:
+            found.problems += strange.problems
+        return found
+
+    def _run(self, folder: Path, found: Found) -> bool:
+        """Is it a run's folder? Then what there is of it is found."""
+        status = _stat(folder / "result.json")
+        if folder.suffix == ".part":
+            if status is None and not any((folder / name).exists() for name in SIGNS):
+                return False
+            try:
+                found.unfinished.append(self._unfinished(folder))
+            except FileNotFoundError:  # it has just been completed
+                self._run(folder.with_name(folder.name.removesuffix(".part")), found)
+            return True
+        if status is None:
+            if not any((folder / name).exists() for name in SIGNS):
+                return False
+            if folder.exists():  # and was not moved away between the two looks
+                found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
+            return True
+        read = lambda: documents.digests(read_result(folder), folder.resolve().name, self._relative(folder))
+        self._remembered(folder, f"{self._relative(folder)}/", status, read, found)
+        return True
+
+    def _document(self, file: Path, status: os.stat_result | None, found: Found, strange: Found | None = None) -> None:
+        """A file of JSON; what is none of ours is set apart as strange."""
+        strange = found if strange is None else strange
+        if status is None or not stat.S_ISREG(status.st_mode):
+            return strange.problems.append(Problem("foreign", file, "it is no regular file"))
+        if status.st_size > LARGEST:
+            return strange.problems.append(Problem("foreign", file, "it is too large for a record"))
+        wrong: dict[str, str] = {}
+
+        def read() -> list[documents.Digest]:
+            document = json.loads(file.read_text(encoding="utf-8"))
+            if documents.kind(document) == "curves":
+                found.curves[file.stem] = file
+                return []
+            wrong.update(documents.failures(document))
+            return documents.digests(document, file.stem, self._relative(file))
+
+        try:
+            self._remembered(file, self._relative(file), status, read, found, lambda: not wrong)
+        except documents.Foreign as error:
+            strange.problems.append(Problem("foreign", file, str(error)))
+        found.problems += [Problem("failed", file.parent / run, why) for run, why in wrong.items()]
+
+    def _remembered(self, place: Path, name: str, status: os.stat_result, read: Any, found: Found, keep=None) -> None:
+        """The runs of a file, from the index or by reading it; what goes wrong is a problem."""
+        now = stamp(status)
+        known = self.index.get(name, now) if self.index else None
+        if known is not None:
+            with contextlib.suppress(*documents.WRONG):
+                found.runs += [documents.made(digest, place, self.given) for digest in known]
+                return
+            self.index.drop(name)
+        try:
+            digests = read()
+            runs = [documents.made(digest, place, self.given) for digest in digests]
+        except documents.Foreign:
+            raise
+        except OSError as error:
+            return found.problems.append(Problem("damaged", place, f"it cannot be read: {error.strerror}"))
+        except BadInput as error:
+            # What was removed in the meantime is no problem.
+            return found.problems.append(Problem("damaged", place, str(error))) if place.exists() else None
+        except documents.WRONG:
+            return found.problems.append(Problem("damaged", place, "it is not whole, or no record of a run"))
+        found.runs += runs
+        if self.index and runs and (keep is None or keep()):
+            self.index.put(name, now, digests)
+
+    def _unfinished(self, folder: Path) -> Unfinished:
+        """A run's folder that is not complete: how far it is."""
+        known: documents.Digest = {"title": "", "settings": {}}
+        seed = None
+        with contextlib.suppress(OSError, *documents.WRONG):
+            document = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+            known, seed = documents.described_by(document), int(document["seed"])
+        try:
+            lines = (folder / "metrics.jsonl").read_bytes()
+            touched = os.stat(folder / "metrics.jsonl").st_mtime
+        except OSError:
+            lines, touched = b"", os.stat(folder).st_mtime
+        of = lambda event: sum(line.startswith(b'{"event": "%b"' % event) for line in lines.split(b"\n")[:-1])
+        there = (folder / CHECKPOINT).exists()
+        settings, total = known["settings"], _epochs(known["settings"])
+        name = folder.resolve().name.removesuffix(".part")
+        done = of(b"epoch")
+        return Unfinished(
+            name, folder, self.given, known["title"], seed, settings, of(b"task"), done, total, touched, there
+        )
+
+    def _relative(self, path: Path) -> str:
+        return os.path.relpath(path, self.root) if path != self.root else path.name
+
+
+def _epochs(settings: dict[str, Any]) -> int | None:
+    """How many a run will have over all its tasks."""
+    tasks, epochs = settings.get("tasks"), settings.get("epochs")
+    if not isinstance(tasks, int) or not isinstance(epochs, int):
+        return None
+    with contextlib.suppress(Exception):  # somebody else's method may not be here
+        tasks = 1 if registry.find("method", settings["method"]).merges else tasks
+    return tasks * epochs
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def _entries(folder: Path, found: Found) -> Iterator[tuple[str, bool, os.stat_result | None]]:
+    """Folders and JSON files in a folder, by name; not what is hidden, on its way out, or a link to a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        found.problems.append(Problem("damaged", folder, f"it cannot be read: {error.strerror}"))
+        return
+    for entry in listed:
+        if entry.name.startswith(".") or entry.name.endswith(".old"):
+            continue
+        is_folder = entry.is_dir()
+        if is_folder and not (entry.is_symlink() and _leads_up(entry.path, folder)):
+            yield entry.name, True, None
+        elif not is_folder and entry.name.endswith(".json"):
+            yield entry.name, False, _stat(Path(entry.path))
+
+
+def _leads_up(link: str, folder: Path) -> bool:
+    """Does a link lead back to a folder it is in?"""
+    return f"{os.path.realpath(folder)}{os.sep}".startswith(f"{os.path.realpath(link)}{os.sep}")

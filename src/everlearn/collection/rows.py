@@ -1,0 +1,188 @@
+"""Runs in rows: those that differ in their seeds alone are together, under a label that tells them from the others."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from everlearn.collection.model import Repeat, Row, Run, differing
+from everlearn.errors import BadInput
+from everlearn.experiments.published import Row as Figures
+from everlearn.experiments.published import published, tables
+from everlearn.experiments.studies import study
+
+# Settings that are in every label if it takes them to tell rows apart. Others are in labels that would be the same
+# without: a method's own learning rate, say, is in none.
+ALWAYS = ("stream", "memory", "network", "epochs", "tasks", "classes")
+
+
+def rows(runs: Iterable[Run]) -> tuple[Row, ...]:
+    """All runs, in rows."""
+    by_key: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        by_key.setdefault(run.key, {}).setdefault(run.given, []).append(run)
+    groups: list[list[Run]] = []
+    for by_path in by_key.values():
+        apart = [_once(of) for of in by_path.values()]
+        groups += [_once([run for of in apart for run in of])] if _mergeable(apart) else apart
+    named = labels(groups)
+    return tuple(_row(label, sorted(runs, key=_by_seed)) for label, runs in zip(named, groups))
+
+
+def _by_seed(run: Run) -> tuple[bool, int]:
+    return run.seed is None, run.seed or 0
+
+
+def _once(runs: Sequence[Run]) -> list[Run]:
+    """Each seed once: what is there more often is a copy, or the same experiment run again."""
+    kept: dict[Any, Run] = {}
+    for run in sorted(runs, key=lambda run: not run.matrices):  # those with the most to show first
+        seed = run.name if run.seed is None else run.seed
+        if (first := kept.get(seed)) is None:
+            kept[seed] = run
+            continue
+        more = () if copy(first, run) else (Repeat(str(run.place), same(first, run)),)
+        distinct = dict.fromkeys((*first.repeats, *run.repeats, *more))
+        kept[seed] = replace(first, repeats=tuple(distinct), curves=first.curves or run.curves)
+    return list(kept.values())
+
+
+def _mergeable(apart: Sequence[Sequence[Run]]) -> bool:
+    """May what several paths hold of an experiment stand in one row? If no seed of it was run in two of them."""
+    first: dict[Any, Run] = {}
+    return all(copy(first.setdefault(run.seed, run), run) for runs in apart for run in runs)
+
+
+def copy(one: Run, other: Run) -> bool:
+    """Is it the record of the very same run?"""
+    stamp = lambda run: (run.provenance.get("finished"), run.provenance.get("commit"))
+    if one is other or (one.study is None and other.study is None):
+        return one is other or (stamp(one) == stamp(other) and same(one, other))
+    return same(one, other)  # a study's document does not say when each of its runs was made
+
+
+def same(one: Run, other: Run) -> bool:
+    """Are the figures the same, to the last digit where there are matrices?"""
+    if one.matrices.keys() == other.matrices.keys() and one.matrices:
+        return one.matrices == other.matrices
+    known = [(a, b) for s in one.figures for a, b in zip(one.figures[s].values(), other.figures[s].values())]
+    return all(math.isclose(a, b) for a, b in known if a is not None and b is not None)
+
+
+def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
+    """A label for each row: its study's, or its method and weighting and the settings that tell it from the others."""
+    firsts = [runs[0] for runs in groups]
+    everywhere = _splitting(firsts, ALWAYS)
+    settings = [_telling(run.settings, everywhere) for run in firsts]
+    tied: dict[str, list[int]] = {}
+    for n, run in enumerate(firsts):
+        tied.setdefault(_label(run.title, settings[n]), []).append(n)
+    for rows in tied.values():
+        of = [firsts[n] for n in rows]
+        telling = _splitting(of, list(differing({str(n): run.settings for n, run in enumerate(of)})))
+        for n in rows:
+            settings[n] |= _telling(firsts[n].settings, telling)
+    own = [next((run.label for run in runs if run.label), None) for runs in groups]
+    found = [label or _label(run.title, of) for label, run, of in zip(own, firsts, settings)]
+    found = _apart(found, [next((run.study for run in runs if run.study), None) for runs in groups])
+    found = _apart(found, _short([run.given for run in firsts]))
+    found = _apart(found, [run.key[:8] for run in firsts])
+    return _apart(found, [str(number + 1) for number in range(len(firsts))])
+
+
+def _splitting(runs: Sequence[Run], keys: Sequence[str]) -> list[str]:
+    """As few of these settings as tell the runs apart as far as all of them do."""
+    chosen: list[str] = []
+    kinds = lambda keys: {repr([run.settings.get(key) for key in keys]) for run in runs}
+    for key in keys:
+        if len(kinds([*chosen, key])) > len(kinds(chosen)):
+            chosen.append(key)
+    return chosen
+
+
+def _telling(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
+    """Of some settings those that say something: a memory of 0 is none."""
+    return {k: settings[k] for k in keys if settings.get(k) is not None and (k, settings[k]) != ("memory", 0)}
+
+
+def _label(title: str, settings: Mapping[str, Any]) -> str:
+    named = (f"{'M' if key == 'memory' else key} = {shown(value)}" for key, value in settings.items())
+    return ", ".join([title, *named])
+
+
+def shown(value: Any) -> str:
+    """A setting in a word."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(shown, value))}]"
+    return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _apart(labels: Sequence[str], more: Sequence[str | None]) -> list[str]:
+    """Labels that are there twice with something added to tell them apart, where it does."""
+    words: dict[str, set[str | None]] = {}
+    for label, word in zip(labels, more):
+        words.setdefault(label, set()).add(word)
+    return [f"{label} ({word})" if word and len(words[label]) > 1 else label for label, word in zip(labels, more)]
+
+
+def _short(paths: Sequence[str]) -> list[str]:
+    """The last parts of paths, as many as it takes to tell them apart."""
+    parts = {path: os.path.normpath(path).split(os.sep) for path in paths}
+    for length in range(1, 1 + max(map(len, parts.values()), default=1)):
+        short = {path: os.sep.join(of[-length:]) for path, of in parts.items()}
+        if len({*short.values()}) == len(parts):
+            return [short[path] for path in paths]
+    return list(paths)
+
+
+def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
+    """The row each row is set against: the one of this label; or, of those whose method and weighting are called so,
+    the one most like it in its settings, with the same stream, memory and the like."""
+    if (one := next((row for row in rows if row.label == against), None)) is not None:
+        return {row.label: one for row in rows if row is not one}
+    of_name = [row for row in rows if row.runs[0].title == against]
+    found = {}
+    for row in rows:
+        near = [other for other in of_name if _comparable(row, other) and row is not other]
+        if near:
+            found[row.label] = min(near, key=lambda other: _unlike(row, other))
+    if not found:
+        known = "; ".join(row.label for row in rows[:20]) + ("; …" if len(rows) > 20 else "")
+        raise BadInput(f"no row can be set against '{against}'; the rows: {known}")
+    return found
+
+
+def _comparable(row: Row, other: Row) -> bool:
+    """Do they have the same stream, network, epochs and memory, as far as it is known of both?"""
+    one, two = row.settings, other.settings
+    alike = lambda k: one[k] == two[k] or (k == "memory" and 0 in (one[k], two[k]))
+    return all(alike(key) for key in ALWAYS if key in one and key in two)
+
+
+def _unlike(row: Row, other: Row) -> int:
+    """In how many settings that both have they differ."""
+    one, two = row.settings, other.settings
+    return sum(one[key] != two[key] for key in one if key in two)
+
+
+def _row(label: str, runs: Sequence[Run]) -> Row:
+    first = runs[0]
+    if first.published:
+        return Row(label, tuple(runs), first.published, first.study)
+    table, figures = _printed().get(first.recipe or "", (None, None))
+    return Row(label, tuple(runs), figures, table)
+
+
+@functools.cache
+def _printed() -> Mapping[str, tuple[str, Figures]]:
+    """The published figures, by the recipe of their experiments; of two tables the first."""
+    found: dict[str, tuple[str, Figures]] = {}
+    for table in tables():
+        for label, (experiment, *_) in study(table, 1, given={"precision": "float32"}).rows.items():
+            if (figures := published(table, label)) is not None:
+                found.setdefault(replace(experiment, seed=0).hash, (table, figures))
+    return found
