@@ -22,7 +22,8 @@ import typer.main
 from everlearn.errors import EverlearnError, Notice, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "methods", "weightings", "streams", "data", "bench")
+COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "report", "methods", "weightings", "streams", "data")
+COMMANDS += ("bench",)
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it

@@ -1,0 +1,33 @@
+"""everlearn report: many runs on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command
+
+EXAMPLES = """Examples:
+  everlearn report --html report.html                     of the runs in ./runs
+  everlearn report results/cifar10 --html report.html
+  everlearn report runs --only 'M = 200' --figures figures"""
+
+
+@command(EXAMPLES)
+def app(
+    paths: Annotated[
+        Optional[list[Path]],
+        typer.Argument(metavar="[DIR]...", help="Folders of runs, studies' documents, records.  [default: runs]"),
+    ] = None,
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    only: Annotated[Optional[str], typer.Option("--only", help="Rows whose label has these words.")] = None,
+) -> None:
+    """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
+    from everlearn.report import console
+    from everlearn.report.board.page import page
+
+    made = page([str(path) for path in paths or [Path("runs")]], only)
+    html.write_text(made, encoding="utf-8")
+    console().print(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB)", soft_wrap=True)
