@@ -432,6 +432,12 @@ def method_cost() -> str:
     )
 
 
+def collecting() -> str:
+    r = record("benchmarks/results/collecting-cpu.json")
+    rows = [[what, f"{seconds:.1f}"] for what, seconds in r["seconds"].items()]
+    return markdown([f"{r['runs']:,} runs", "s"], rows) + f"\n\nThe index has {r['index_bytes'] // 1000} kB."
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
@@ -482,6 +488,7 @@ TABLES = {
     "start-up": start_up,
     "precision": precision,
     "method-cost": method_cost,
+    "collecting": collecting,
     "digits": all_methods,
 }
 

@@ -81,6 +81,7 @@ def test_a_history_is_what_the_run_wrote_down(made):
             for end, line in zip(run.ends, tasks, strict=True):
                 assert end.confusion._asdict() == {key: tuple(values) for key, values in line["confusion"].items()}
                 assert end.memory == tuple(line["memory"]) and list(end.class_il) == line["class_il"]
+                assert end.classes == tuple(range(2 * end.task, 2 * end.task + 2))
                 assert sum(map(sum, end.confusion.matrix(4))) == sum(line["confusion"]["count"])
             assert [epoch.loss for epoch in run.history.epochs] == [line["loss"] for line in epochs]
             assert bool(run.history.epochs[-1].weights) == (row.label == "rer")
@@ -90,7 +91,8 @@ def test_runs_from_before_confusions_were_written_down_are_read(made, tmp_path):
     folder = write(tmp_path, result_of(made))
     lines = read_lines(next(made.glob("*-er-*-s0-*")))
     for line in lines:
-        line.pop("confusion", None), line.pop("memory", None)
+        for key in ("confusion", "memory", "classes"):
+            line.pop(key, None)
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (row,) = collect([folder]).rows
     assert [(end.confusion, end.memory) for end in row.runs[0].history.tasks] == [(None, None)] * 2

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -12,11 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 import everlearn
-from everlearn.collection.history import PHASES
+from everlearn.collection.history import PHASES, Confusion, TaskEnd
 from everlearn.core.state import part
 from everlearn.errors import BadInput
 from everlearn.experiments.store import validation
 from everlearn.report import console, explain, svg
+from everlearn.report.classes import Lost, classes
 from everlearn.report.page import page as html
 from everlearn.report.rounding import ticks
 from everlearn.report.terminal import show
@@ -33,6 +35,9 @@ def runs(tmp_path_factory):
         "rer": ("rer", {}),
         "rder": ("rder", {}),
         "er": ("er", {"epochs": 1}),
+        "finetune": ("finetune", {"epochs": 1, "memory": None}),
+        "joint": ("joint", {"epochs": 1, "memory": None}),
+        "icarl": ("icarl", {"epochs": 1}),
         "one task": ("rer", {"tasks": 1, "epochs": 1}),
         "never active": ("rer", {"relation_from_task": 3, "epochs": 1}),
         "never in use": ("rer", {"warmup": 1, "epochs": 1}),
@@ -183,10 +188,98 @@ def test_terms_keep_their_colour_whatever_stands_between_them(runs):
     assert colours("rder") == {"new": 0, "dark": 2, "memory": 1}
 
 
+# Of every method ------------------------------------------------------------------------------------------------------
+
+EVERY = ("er", "finetune", "joint", "icarl", "rer")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_run_shows_what_became_of_each_class(runs, name):
+    found, written = explain.read(runs[name]), records(runs[name], "task")
+    for task, line in enumerate(written):
+        counts = {}
+        for true, guess, count in zip(*line["confusion"].values()):
+            counts.setdefault(true, {})[guess] = count
+        for label, of in counts.items():
+            assert found.remembered.accuracy[label][task] == 100 * of.get(label, 0) / sum(of.values())
+    assert found.remembered.learned == ({0: 0, 1: 0, 2: 0, 3: 0} if name == "joint" else {0: 0, 1: 0, 2: 1, 3: 1})
+    assert found.remembered.memory == tuple(tuple(line["memory"]) for line in written if "memory" in line)
+    assert found.relational == (name == "rer") and found.notes == ()
+    text, page = shown(runs[name], 60), html(runs[name])
+    assert max(map(len, text.splitlines())) <= 60
+    for title in ("Accuracy on each task", "Accuracy of each class"):
+        assert title in text and f"<h2>{title}</h2>" in page
+    last = f"{found.remembered.accuracy[3][-1]:.1f}"
+    assert last in text and f">{last}</td>" in page
+    assert (
+        ("What the memory holds" in text) == ("What the memory holds</h2>" in page) == (name in ("er", "icarl", "rer"))
+    )
+    assert ("Weights over training" in text) == ("Weights over training</h2>" in page) == (name == "rer")
+
+
+def test_what_was_forgotten_to_what_is_what_appeared_since_a_class_was_learned():
+    end = lambda task, classes, true, guess, count: TaskEnd(
+        task, (), (), classes, Confusion(true, guess, count), (5, 5, 0) if task == 0 else (3, 3, 4)
+    )
+    first = end(0, (0, 1), (0, 0, 1, 2), (0, 1, 1, 0), (8, 2, 10, 10))
+    last = end(1, (2,), (0, 0, 0, 1, 1, 2), (0, 1, 2, 1, 2, 2), (3, 1, 6, 9, 1, 10))
+    found = classes([first, last])
+    assert found.lost == (Lost(0, 2, 0.0, 60.0), Lost(1, 2, 0.0, 10.0)), "0 is taken for 1 less often than it was"
+    assert found.accuracy == {0: (80.0, 30.0), 1: (100.0, 90.0), 2: (0.0, 100.0)}
+    assert (found.loss(0), found.loss(2)) == (50.0, 0.0) and found.learned == {0: 0, 1: 0, 2: 1}
+    assert found.kept_by_task() == {0: [10, 6], 1: [0, 4]}
+    assert classes([first, replace(last, confusion=None)]) is None and classes([]) is None
+
+
+def test_what_is_lost_stands_in_both_forms_with_the_largest_first(runs):
+    found = explain.read(runs["finetune"])
+    assert found.remembered.lost and max(map(found.remembered.loss, (0, 1))) > 50
+    text, worst = shown(runs["finetune"]), found.remembered.lost[0]
+    assert re.search(rf"{worst.old} +{worst.new} +{worst.then:.1f} +{worst.now:.1f}", text)
+    (table,) = [
+        e for e in elements(runs["finetune"]).iter("div") if e.get("aria-label") == "What was forgotten, and to what"
+    ]
+    cells = [cell.text for cell in next(row for row in table.iter("tr") if list(row.iter("td"))).iter()][1:]
+    assert cells[:4] == [str(worst.old), str(worst.new), f"{worst.then:.1f}", f"{worst.now:.1f}"]
+
+
+def test_a_run_from_before_confusions_were_written_down_is_explained_without_them(copy):
+    for name in ("er", "rer"):
+        folder = copy(name)
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            line.pop("confusion", None)
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        found = explain.read(folder)
+        assert found.remembered is None and found.notes == (explain.OLDER,)
+        assert "Accuracy on each task" in shown(folder) and "Accuracy of each class" not in shown(folder)
+        assert "Accuracy of each class" not in html(folder) and bool(found.tasks) == (name == "rer")
+
+
+def test_of_many_classes_the_terminal_shows_those_that_lost_most(copy):
+    folder = copy("er")
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        if line["event"] == "task":
+            line["classes"] = list(range(50)) if line["task"] == 0 else list(range(50, 100))
+            taken = lambda c, last=line["task"]: (c + 1) % 100 if last and c == 33 else c
+            every = list(range(100))
+            line["confusion"] = {"true": every, "predicted": list(map(taken, every)), "count": [10] * 100}
+            line["memory"] = [1] * 100
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rewrite(folder, lambda result: result.update(classes=[f"class {n}" for n in range(100)]))
+    text = shown(folder, 60)
+    assert "class 33 lost most: 100.0 points, most of all to class 34 (+100.0)." in " ".join(text.split())
+    assert "80 classes not shown" in text and "of task 2" in text and len(text.splitlines()) < 80
+    assert html(folder).count('title="class 33"') == 3, "the page has all of them"
+
+
 # The page -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["rer", "rder", "one task", "never active", "never in use", "vanilla"])
+@pytest.mark.parametrize(
+    "name", ["rer", "rder", "one task", "never active", "never in use", "vanilla", "er", "finetune", "joint", "icarl"]
+)
 def test_page_is_well_formed_and_needs_nothing_from_elsewhere(runs, name):
     page = html(runs[name])
     root = ET.fromstring(page.removeprefix("<!DOCTYPE html>"))
@@ -253,6 +346,8 @@ def test_names_cannot_break_the_page(copy):
     assert "\x07" not in page and "\x1b" not in page
     headings = {e.text for e in root.iter("th")}
     assert set(nasty[:3]) <= headings and "bell\ufffd\ufffd[31m" in headings
+    text = shown(folder)
+    assert all(c.isprintable() or c == "\n" for c in text) and "<script>alert(1)</script>" in text.replace("\n", "")
 
 
 def test_markup_escapes_all_but_markup():
@@ -338,14 +433,6 @@ def test_proposed_weights_are_called_so_where_preset_ones_were_in_use(runs):
     found = explain.read(runs["never in use"])
     assert found.tasks[1].proposed and found.tasks[1].by_class
     assert "mean weights proposed are" in " ".join(shown(runs["never in use"]).split())
-
-
-def test_run_without_learned_weights_is_refused_by_name(runs):
-    with pytest.raises(
-        BadInput,
-        match=re.escape(runs["er"].name) + r" is a run of er, .*only relational methods.*\(--weighting relation\)",
-    ):
-        explain.read(runs["er"])
 
 
 def test_folder_that_is_no_run_is_refused(tmp_path):

@@ -29,6 +29,12 @@ class Notice(UserWarning):
     """Something left out that one may not expect to be: the command line prints the sentence and goes on."""
 
 
+def printable(text: object, keep: str = "") -> str:
+    """Foreign words as they can be shown: what is no visible character (a line's end, a terminal's escape, a mark that
+    turns the reading direction) is �, but for those in `keep`."""
+    return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in str(text))
+
+
 def short_of_memory(error: Exception) -> bool:
     """The machine's or a GPU's; torch has no error of its own for the machine's."""
     return isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)) is not None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from statistics import fmean, stdev
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,7 +62,7 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
     return {**result, "matrix": [list(row) for row in matrix]}
 
 
-def spread(values: Sequence[float]) -> dict[str, float | None]:
+def spread(values: Sequence[float]) -> dict[str, Any]:
     """Mean and standard deviation (n − 1; None of one value)."""
     return {"mean": fmean(values), "std": stdev(values) if len(values) > 1 else None}
 

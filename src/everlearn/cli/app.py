@@ -19,11 +19,11 @@ import typer
 import typer.core
 import typer.main
 
-from everlearn.errors import EverlearnError, Notice, short_of_memory
+from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "explain", "report", "methods", "weightings", "streams", "data")
-COMMANDS += ("bench",)
+COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "report", "methods")
+COMMANDS += ("weightings", "streams", "data", "bench")
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
@@ -55,7 +55,7 @@ class Group(typer.core.TyperGroup):
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
                 words = _setting(message, sys.argv) or f"{message[0].lower()}{message[1:]}"
-                print(f"everlearn: {words}; see {command} --help", file=sys.stderr)
+                tell(f"{words}; see {command} --help")
             sys.exit(error.exit_code)
 
 
@@ -133,7 +133,7 @@ def _noticed() -> Iterator[None]:
             if not issubclass(category, Notice):
                 usual(message, category, *where, **more)
             elif not ranks.rank():
-                print(f"everlearn: {message}", file=sys.stderr)
+                tell(str(message))
 
         warnings.showwarning = show
         yield
@@ -155,9 +155,13 @@ def _answer(error: Exception) -> tuple[str, int]:
 def fail(sentence: str, code: int) -> NoReturn:
     from everlearn.core import ranks
 
-    name = f"everlearn, rank {ranks.rank()}" if ranks.rank() else "everlearn"
-    print(f"{name}: {sentence}", file=sys.stderr)
+    tell(sentence, f"everlearn, rank {ranks.rank()}" if ranks.rank() else "everlearn")
     raise typer.Exit(code)
+
+
+def tell(sentence: str, name: str = "everlearn") -> None:
+    """A sentence on stderr; names in it are anybody's, so what is no visible character is not printed."""
+    print(f"{name}: {printable(sentence)}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

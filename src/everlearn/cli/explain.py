@@ -1,4 +1,4 @@
-"""everlearn explain: what a relational run learned."""
+"""everlearn explain: what a run learned and forgot."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import typer
 from everlearn.cli.app import command
 
 
-@command("Examples: everlearn explain runs/digits-rer-m100-e5-s0-…, everlearn explain RUN --html page.html")
+@command("Examples: everlearn explain runs/digits-er-m100-e5-s0-…, everlearn explain RUN --html page.html")
 def app(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a relational method's run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     html: Annotated[
         Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")
     ] = None,
 ) -> None:
-    """See what a relational run learned: the weights over training, the net's answers, which classes disturb which."""
+    """See what a run learned and forgot: accuracy of each class over the tasks, what was forgotten to what, what the
+    memory holds; of a relational run also the weights over training, the net's answers, which classes disturb which."""
     from everlearn.report import console
     from everlearn.report.page import page
     from everlearn.report.terminal import show

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 
 import typer
 
+from everlearn.cli.app import tell
 from everlearn.errors import BadInput, EverlearnError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
     for run, sentence in (wrong := failures(outcomes)).items():
         runs_by.setdefault(sentence, []).append(run)
     for sentence, (first, *others) in runs_by.items():
-        print(f"everlearn: {first}{f' and {len(others)} more' * bool(others)} failed: {sentence}", file=sys.stderr)
+        tell(f"{first}{f' and {len(others)} more' * bool(others)} failed: {sentence}")
     if not wrong:
         return
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]

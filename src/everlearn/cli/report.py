@@ -26,7 +26,7 @@ def app(
 ) -> None:
     """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
     from everlearn.report import console
-    from everlearn.report.board.page import page
+    from everlearn.report.web.page import page
 
     made = page([str(path) for path in paths or [Path("runs")]], only)
     html.write_text(made, encoding="utf-8")

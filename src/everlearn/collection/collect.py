@@ -26,8 +26,8 @@ def collect(paths: Sequence[Path | str], index: bool = True) -> Collection:
 
 def _with_curves(run: Run, curves: dict[str, Path]) -> Run:
     """A record with the curves that go with it: among what was found, or in a folder `…-epochs` beside its own."""
-    if run.place.is_dir():
+    if run.study is not None or run.place.is_dir():
         return run
-    beside = run.place.parent.with_name(f"{run.place.parent.name}-epochs") / run.place.name
+    beside = Path(f"{run.place.parent.absolute()}-epochs") / run.place.name
     file = curves.get(run.name) or (beside if beside.is_file() else None)
     return run if file is None else replace(run, curves=file)

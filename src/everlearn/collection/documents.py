@@ -135,9 +135,19 @@ def described_by(document: Mapping[str, Any]) -> Digest:
         title = str(method["name"] if isinstance(method, dict) else method)
         bare = {key: value for key, value in document.items() if key != "seed"}
         return {"key": _hash(bare), "recipe": None, "title": title, "settings": settings}
-    settings = {key: plain(value) for key, value in experiment.settings().items() if key != "seed"}
     same = replace(experiment, training=replace(experiment.training, precision="float32"))
-    return {"key": experiment.hash, "recipe": same.hash, "title": experiment.label, "settings": settings}
+    return {"key": experiment.hash, "recipe": same.hash, "title": experiment.label, "settings": _flat(experiment)}
+
+
+def _flat(experiment: Experiment) -> dict[str, Any]:
+    """All settings by their names, a network's always with `network.` before: a weighting may have one called so."""
+    network, bare = experiment.network, replace(experiment, network=None)
+    named = {
+        "network": network and network.name,
+        **{f"network.{k}": v for k, v in (network.options if network else ())},
+    }
+    flat = bare.settings() | {"network": named.pop("network")} | named
+    return {key: plain(value) for key, value in flat.items() if key != "seed"}
 
 
 def measured(document: Mapping[str, Any]) -> tuple[Figures, dict[str, list[list[float]]]]:

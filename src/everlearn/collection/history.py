@@ -55,8 +55,9 @@ class TaskEnd:
     task: int
     class_il: tuple[float, ...]
     task_il: tuple[float, ...]
-    confusion: Confusion | None  # None in runs from before it was written down
-    memory: tuple[int, ...] | None  # samples of each class; None where there is no memory, or in older runs
+    classes: tuple[int, ...] | None  # those of the task itself; None in runs from before they were written down
+    confusion: Confusion | None  # the same
+    memory: tuple[int, ...] | None  # samples of each class; None where there is no memory, too
 
 
 @dataclass(frozen=True)
@@ -113,11 +114,12 @@ def spread(record: dict) -> Spread:
 def task_end(record: dict) -> TaskEnd:
     """A task's line as data."""
     class_il, task_il = (tuple(map(float, record[setting])) for setting in ("class_il", "task_il"))
-    taken, memory = record.get("confusion"), record.get("memory")
+    taken, own, memory = (record.get(key) for key in ("confusion", "classes", "memory"))
     return TaskEnd(
         int(record["task"]),
         class_il,
         task_il,
+        None if own is None else counts(own),
         None if taken is None else confusion(taken),
         None if memory is None else counts(memory),
     )

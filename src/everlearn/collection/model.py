@@ -89,7 +89,7 @@ class Row:
     def settings(self) -> dict[str, Any]:
         return self.runs[0].settings
 
-    def spread(self, metric: str = "acc", setting: str = "class_il") -> dict[str, float | None] | None:
+    def spread(self, metric: str = "acc", setting: str = "class_il") -> dict[str, Any] | None:
         """Mean and standard deviation (n − 1; None of one run) over the runs that have it."""
         values = [value for run in self.runs if (value := run.value(metric, setting)) is not None]
         return metrics.spread(values) if values else None

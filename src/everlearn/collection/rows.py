@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from everlearn.collection.model import Repeat, Row, Run, differing
+from everlearn.errors import BadInput
 from everlearn.experiments.published import Row as Figures
 from everlearn.experiments.published import published, tables
 from everlearn.experiments.studies import study
@@ -136,6 +137,35 @@ def _short(paths: Sequence[str]) -> list[str]:
         if len({*short.values()}) == len(parts):
             return [short[path] for path in paths]
     return list(paths)
+
+
+def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
+    """The row each row is set against: the one of this label; or, of those whose method and weighting are called so,
+    the one most like it in its settings, with the same stream, memory and the like."""
+    if (one := next((row for row in rows if row.label == against), None)) is not None:
+        return {row.label: one for row in rows if row is not one}
+    of_name = [row for row in rows if row.runs[0].title == against]
+    found = {}
+    for row in rows:
+        near = [other for other in of_name if _comparable(row, other) and row is not other]
+        if near:
+            found[row.label] = min(near, key=lambda other: _unlike(row, other))
+    if not found:
+        known = "; ".join(row.label for row in rows[:20]) + ("; …" if len(rows) > 20 else "")
+        raise BadInput(f"no row can be set against '{against}'; the rows: {known}")
+    return found
+
+
+def _comparable(row: Row, other: Row) -> bool:
+    """Do they have the same stream, network, epochs and, if both have one, memory?"""
+    one, two = row.settings, other.settings
+    return all(one.get(k) == two.get(k) or (k == "memory" and 0 in (one.get(k), two.get(k))) for k in ALWAYS)
+
+
+def _unlike(row: Row, other: Row) -> int:
+    """In how many settings that both have they differ."""
+    one, two = row.settings, other.settings
+    return sum(one[key] != two[key] for key in one if key in two)
 
 
 def _row(label: str, runs: Sequence[Run]) -> Row:

@@ -258,8 +258,8 @@ class Run:
                     report({"event": "review", "task": number, **review})
                 row, confusion = learner.examine(self.stream)
                 rows.append(row)
-                seen = {"confusion": _sparse(confusion), **_composition(learner)}
-                tell({"event": "task", "task": number, **row._asdict(), **seen})
+                seen = {"classes": list(map(int, task.classes)), "confusion": _sparse(confusion)}
+                tell({"event": "task", "task": number, **row._asdict(), **seen, **_composition(learner)})
             if learned := method.weighting.state():
                 keep("weighting", learned)
             measured = {

@@ -1,5 +1,5 @@
-"""What a relational run learned: the weights over training, how the Relation Replay Net answers, and which classes
-disturb which.
+"""What a run learned and forgot: accuracy of each class over the tasks, what it was lost to, what the memory holds; of
+a relational one also the weights over training, how the Relation Replay Net answers, and which classes disturb which.
 
 `read` turns a run's folder into plain data. `terminal.show` prints them, `page.page` writes them as one HTML page.
 """
@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +22,18 @@ from safetensors.torch import load_file
 from everlearn.collection import history
 from everlearn.collection.history import Epoch, Spread
 from everlearn.core.state import part
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import read_lines, read_result
+from everlearn.report.classes import Classes, classes
 from everlearn.report.rounding import decimals, ticks
 from everlearn.weightings.net import RelationReplayNet
 
 CELLS = 20  # of a response surface, each way
+OLDER = (
+    "This run is from before it was written down which class is taken for which; "
+    "run again with --fresh, it shows what was forgotten to what."
+)
 
 
 class Stretch(NamedTuple):
@@ -116,13 +121,20 @@ class Explanation:
     stream: str
     settings: dict[str, int]  # memory, epochs and seed
     accuracy: float  # ACC of Class-IL, in %
-    terms: tuple[str, ...]  # new samples' first
+    matrix: tuple[tuple[float, ...], ...]  # Class-IL accuracy: a row per task learned, a column per task
     classes: tuple[str, ...]  # names by label
-    preset: tuple[float, ...]
-    epochs: tuple[Epoch, ...]
-    tasks: tuple[Task, ...]
-    surface: Surface | None
-    notes: tuple[str, ...]  # what there is not to see, and why
+    remembered: Classes | None  # None where the run is from before it was written down
+    notes: tuple[str, ...] = ()  # what there is not to see, and why
+    # Of a relational run:
+    terms: tuple[str, ...] = ()  # new samples' first
+    preset: tuple[float, ...] = ()
+    epochs: tuple[Epoch, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    surface: Surface | None = None
+
+    @property
+    def relational(self) -> bool:
+        return bool(self.tasks)
 
     def name(self, label: int) -> str:
         return self.classes[label] if label < len(self.classes) else str(label)
@@ -161,17 +173,18 @@ class Explanation:
 
 
 def read(folder: Path) -> Explanation:
-    """A run's folder as plain data, or a sentence on why there is nothing to explain."""
+    """A run's folder as plain data, or a sentence on what is wrong with it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a run's folder: no folder is there")
     result = read_result(folder)
     with _blaming(folder / "result.json"):
         experiment, measured = Experiment.parse(result["experiment"]), result["class_il"]
-        method, stream = _printable(experiment.label), _printable(experiment.stream.name)
+        method, stream = printable(experiment.label), printable(experiment.stream.name)
         numbers = {"memory": experiment.memory, "epochs": experiment.training.epochs, "seed": experiment.seed}
-        tasks, accuracy = len(measured["matrix"]), float(measured["acc"])
-        classes = tuple(map(_printable, result.get("classes", ())))
+        matrix = tuple(tuple(map(float, row)) for row in measured["matrix"])
+        tasks, accuracy = len(matrix), float(measured["acc"])
+        names = tuple(map(printable, result.get("classes", ())))
         preset = tuple(map(float, experiment.weighting.get("weights", ())))
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
@@ -179,31 +192,25 @@ def read(folder: Path) -> Explanation:
         reviews = {record["task"]: record for record in records if record["event"] == "review"}
         if len(epochs) != tasks * numbers["epochs"]:
             raise ValueError("records are missing")
-        if not any("phase" in epoch for epoch in epochs):
-            raise BadInput(
-                f"{folder.name} is a run of {method}, whose weights are not learned; "
-                "only relational methods have weights to explain (--weighting relation)"
-            )
-        terms = tuple(epochs[0]["loss"])
-        known = tuple(map(history.epoch, epochs))
-        of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
-        ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
-        surface = _surface(folder, epochs, terms)
+        remembered = classes([history.task_end(record) for record in records if record["event"] == "task"])
         found = Explanation(
-            _printable(folder.resolve().name),
-            method,
-            stream,
-            numbers,
-            accuracy,
-            terms,
-            classes,
-            preset or (1.0,) * len(terms),
-            known,
-            ends,
-            surface,
-            tuple(_notes(known, tasks, surface)),
+            printable(folder.resolve().name), method, stream, numbers, accuracy, matrix, names, remembered
         )
-        _ = found.lines  # worked out now, so that a weight that is not there shows here
+        if any("phase" in epoch for epoch in epochs):
+            found = _related(found, folder, epochs, reviews, preset)
+    older = () if remembered else (OLDER,)
+    return replace(found, notes=(*found.notes, *older))
+
+
+def _related(e: Explanation, folder: Path, epochs: list[dict], reviews: dict[int, dict], preset: tuple) -> Explanation:
+    """The same with the relation's part."""
+    terms, known, tasks = tuple(epochs[0]["loss"]), tuple(map(history.epoch, epochs)), len(e.matrix)
+    of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
+    ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
+    surface, preset = _surface(folder, epochs, terms), preset or (1.0,) * len(terms)
+    notes = tuple(_notes(known, tasks, surface))
+    found = replace(e, terms=terms, preset=preset, epochs=known, tasks=ends, surface=surface, notes=notes)
+    _ = found.lines  # worked out now, so that a weight that is not there shows here
     return found
 
 
@@ -307,7 +314,3 @@ def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iter
             "No logit norms were written down for this weighting, "
             "so there is nothing to hold on to for a response surface."
         )
-
-
-def _printable(text: str) -> str:
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(text))

@@ -12,6 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from everlearn.collection.history import Epoch
 from everlearn.report import svg, words
+from everlearn.report.classes import Classes
 from everlearn.report.explain import Explanation, Task, read
 from everlearn.report.rounding import decimals, signed
 
@@ -20,6 +21,7 @@ KINDS = {
     "proposed": "proposed, not in use yet",
     "preset": "preset, in use (shaded phases)",
 }
+MOST = 60  # rows of what was forgotten
 TEMPLATES = Environment(
     loader=FileSystemLoader(svg.TEMPLATES),
     autoescape=True,
@@ -59,17 +61,72 @@ class Table:
 def page(folder: Path) -> str:
     """A run's explanation as one HTML page that needs nothing else."""
     e = read(folder)
+    of = e.remembered
     drawn = {line.kind for line in e.lines}
     return TEMPLATES.get_template("page.html.jinja").render(
         e=e,
         svg=svg,
         words=words,
         kinds=[(kind, text) for kind, text in KINDS.items() if kind in drawn],
+        matrix=_matrix(e),
+        by_task=_by_task(e, of) if of else None,
+        lost=_lost(e, of) if of and of.lost else None,
+        memory=_memory(e, of) if of and of.memory else None,
         numbers=_numbers(e),
         similarities=list(_similarities(e)),
         by_class=[_by_class(e, task) for task in e.tasks if task.by_class],
         validation=_validation(e),
     )
+
+
+def _shade(value: float, of: float = 100) -> str:
+    """How strong a cell's colour is, by how much of the whole it has."""
+    return f"--a: {0.6 * min(max(value / of, 0), 1) if of else 0:.2f}"
+
+
+def _after(e: Explanation, label: str, *first: str) -> Table:
+    """A table with a column for each task that was learned."""
+    return Table(label, [*map(Cell, first), *(Cell(f"after task {task + 1}") for task in range(len(e.matrix)))])
+
+
+def _matrix(e: Explanation) -> Table:
+    heads = [Cell("after task"), *(Cell(f"task {task + 1}") for task in range(len(e.matrix[0])))]
+    table = Table("Accuracy on each task", heads)
+    for number, row in enumerate(e.matrix):
+        learned = lambda task, number=number: len(e.matrix) == 1 or task <= number
+        cells = [Cell(f"{v:.1f}", "heat" if learned(task) else "soft", _shade(v)) for task, v in enumerate(row)]
+        table.rows.append(Row(str(number + 1) if len(e.matrix) > 1 else "all", cells))
+    return table
+
+
+def _by_task(e: Explanation, of: Classes) -> Table:
+    table = _after(e, "Accuracy of each class", "class", "learned in task")
+    for label, values in of.accuracy.items():
+        since = of.learned.get(label, len(e.matrix))
+        cells = [Cell(f"{v:.1f}", "heat" if task >= since else "soft", _shade(v)) for task, v in enumerate(values)]
+        table.rows.append(Row(e.name(label), [Cell(str(since + 1) if label in of.learned else "–"), *cells]))
+    return table
+
+
+def _lost(e: Explanation, of: Classes) -> Table:
+    heads = ("class", "taken for", "when learned", "at the end", "more")
+    table = Table("What was forgotten, and to what", [*map(Cell, heads)])
+    for lost in of.lost[:MOST]:
+        change = lost.now - lost.then
+        cells = [Cell(f"{lost.then:.1f}"), Cell(f"{lost.now:.1f}"), Cell(signed(change, 1), "lost", _shade(change))]
+        table.rows.append(Row(e.name(lost.old), [Cell(e.name(lost.new)), *cells]))
+    if missing := len(of.lost) - len(table.rows):
+        table.title, table.aside = "The largest", f"{missing} smaller ones are not shown"
+    return table
+
+
+def _memory(e: Explanation, of: Classes) -> Table:
+    table = _after(e, "What the memory holds", "class")
+    most = max(map(max, of.memory), default=0)
+    for label in range(max(map(len, of.memory))):
+        counts = [counts[label] if label < len(counts) else 0 for counts in of.memory]
+        table.rows.append(Row(e.name(label), [Cell(str(count), "heat", _shade(count, most)) for count in counts]))
+    return table
 
 
 def _heads(e: Explanation, *first: str) -> list[Cell]:

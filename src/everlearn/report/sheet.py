@@ -15,6 +15,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from everlearn.errors import printable
+
 BROKEN = 8  # characters of a word that is too long for the terminal stay together
 GAP = 2  # between columns; half of it before the first and after the last
 
@@ -35,9 +37,13 @@ class Sheet:
     rows: list[tuple[str | Text, ...]] = field(default_factory=list)
     ends: set[int] = field(default_factory=set)  # rows with a gap below them
 
+    def __post_init__(self) -> None:
+        self.heads = [printable(head, keep="\n") for head in self.heads]
+        self.title = self.title and printable(self.title)
+
     def add_row(self, *cells: str | Text, end_section: bool = False) -> None:
         """Cells from the left; those that are not given stay empty."""
-        self.rows.append((*cells, *[""] * (len(self.heads) - len(cells))))
+        self.rows.append((*map(_clean, cells), *[""] * (len(self.heads) - len(cells))))
         if end_section:
             self.add_section()
 
@@ -85,6 +91,11 @@ class Sheet:
             cells = (_folded(row[i], width) if i < self.texts else row[i] for i, width in zip(piece, widths))
             table.add_row(*cells, end_section=number in self.ends)
         return table
+
+
+def _clean(cell: str | Text) -> str | Text:
+    """A cell without what is no visible character, whoever named it; its lines stay lines."""
+    return printable(cell, keep="\n") if isinstance(cell, str) else cell
 
 
 class Size(NamedTuple):

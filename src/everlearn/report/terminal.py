@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from everlearn.collection.history import PHASES
 from everlearn.report import tables, words
+from everlearn.report.classes import Classes
 from everlearn.report.explain import CELLS, Explanation, Similarity, Task, read
 from everlearn.report.rounding import decimals, signed
 from everlearn.report.sheet import Sheet
@@ -35,6 +37,12 @@ def show(folder: Path, console: Console) -> None:
     console.print(Text(words.heading(e), style="bold"), Text(words.subheading(e), style="dim"), sep="\n")
     for note in e.notes:
         say(note, "")
+    title("Accuracy on each task")
+    console.print(tables.matrix(e.matrix, ""), width=width)
+    if e.remembered:
+        _show_classes(e, e.remembered, say, title, lambda table: console.print(table, width=width))
+    if not e.relational:
+        return
     title("Weights over training")
     say(words.WEIGHTS)
     console.print(_plot(e, width), no_wrap=True)
@@ -62,6 +70,63 @@ def show(folder: Path, console: Console) -> None:
             if task.validation:
                 table.add_row(str(task.number + 1), *(_weight(e, term, task.validation[term]) for term in e.terms))
         console.print(table, width=width)
+
+
+def _show_classes(e: Explanation, of: Classes, say: Callable, title: Callable, show: Callable) -> None:
+    """What became of each class."""
+    title("Accuracy of each class")
+    say(words.BY_TASK)
+    say(words.forgotten(e), "")
+    show(_by_task(e, of))
+    if of.lost:
+        title("What was forgotten, and to what")
+        say(words.LOST)
+        show(_lost(e, of))
+    if of.memory:
+        many = len(of.accuracy) > 2 * ROWS
+        title("What the memory holds")
+        say(words.MEMORY_BY_TASK if many else words.MEMORY)
+        show(_memory(e, of, many))
+
+
+def _after(e: Explanation, *first: str) -> Sheet:
+    """A table with a column for each task that was learned."""
+    return tables.plain(*first, *(f"after\n{task + 1}" for task in range(len(e.matrix))), numbers=True)
+
+
+def _by_task(e: Explanation, of: Classes) -> Sheet:
+    """Accuracy of each class; of too many, those that lost most."""
+    kept = sorted(sorted(of.accuracy, key=of.loss, reverse=True)[: 2 * ROWS])
+    table = _after(e, "class", "learned\nin")
+    for label in kept:
+        since = of.learned.get(label, len(e.matrix))
+        values = (Text(f"{v:.1f}", "" if task >= since else "dim") for task, v in enumerate(of.accuracy[label]))
+        table.add_row(e.name(label), str(since + 1) if label in of.learned else "–", *values)
+    if missing := len(of.accuracy) - len(kept):
+        table.caption = Text(f"{missing} classes not shown: they lost less.", "dim")
+    return table
+
+
+def _lost(e: Explanation, of: Classes) -> Sheet:
+    table = tables.plain("class", "taken for", "then", "now", "", numbers=True, labels=2)
+    for lost in of.lost[:ROWS]:
+        change = Text(signed(lost.now - lost.then, 1), HARM)
+        table.add_row(e.name(lost.old), e.name(lost.new), f"{lost.then:.1f}", f"{lost.now:.1f}", change)
+    if missing := len(of.lost) - len(table.rows):
+        table.caption = Text(f"{missing} smaller ones not shown.", "dim")
+    return table
+
+
+def _memory(e: Explanation, of: Classes, many: bool) -> Sheet:
+    """By class, or of too many by the task they were learned in."""
+    table = _after(e, "classes" if many else "class")
+    if many:
+        for task, counts in of.kept_by_task().items():
+            table.add_row(f"of task {task + 1}", *map(str, counts))
+    else:
+        for label in range(max(map(len, of.memory))):
+            table.add_row(e.name(label), *(str(counts[label]) if label < len(counts) else "0" for counts in of.memory))
+    return table
 
 
 def _plot(e: Explanation, width: int, height: int = 11) -> Text:

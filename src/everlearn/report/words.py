@@ -7,6 +7,14 @@ from collections.abc import Iterable
 from everlearn.report.explain import Explanation, Similarity, Surface
 from everlearn.report.rounding import decimals, signed
 
+MATRIX = "Class-IL accuracy on the test samples of each task (column) after learning each task (row), in %."
+BY_TASK = "Accuracy of each class among all classes after each task, in %; grey before it was learned."
+LOST = (
+    "Test samples of an old class that are taken for another one, in % of its samples: "
+    "when the class was learned, and at the end."
+)
+MEMORY = "Samples of each class in the memory after each task."
+MEMORY_BY_TASK = "Samples in the memory after each task, by the task their classes were learned in."
 WEIGHTS = (
     "How much a new and a memory sample count in the training loss, epoch by epoch: 1 counts in full, 0 not at all."
 )
@@ -37,8 +45,22 @@ def heading(e: Explanation) -> str:
 
 def subheading(e: Explanation) -> str:
     memory, epochs, seed = e.settings.values()
+    kept = f"memory {memory}" if memory else "no memory"
     length = f"{epochs} epoch{'' if epochs == 1 else 's'} a task"
-    return f"memory {memory}, {length}, seed {seed}, Class-IL ACC {e.accuracy:.1f} %"
+    return f"{kept}, {length}, seed {seed}, Class-IL ACC {e.accuracy:.1f} %"
+
+
+def forgotten(e: Explanation) -> str:
+    """What was lost most, in a sentence."""
+    of = e.remembered
+    if len(e.matrix) == 1:
+        return "There is one task only, and so nothing to forget."
+    worst = max(of.accuracy, key=of.loss, default=None)
+    if worst is None or of.loss(worst) <= 0:
+        return "No class is known less well at the end than when it was learned."
+    to = next((lost for lost in of.lost if lost.old == worst), None)
+    most = f", most of all to {e.name(to.new)} (+{to.now - to.then:.1f})" if to else ""
+    return f"{e.name(worst)} lost most: {of.loss(worst):.1f} points{most}."
 
 
 def ending(e: Explanation) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from everlearn.collection import Unfinished
 from everlearn.collection.model import SETTINGS
-from everlearn.report.board.rounding import rounded
+from everlearn.report.web.rounding import rounded
 
 RECENT = 20  # epochs that say how long the next ones take
 POINTS = 200  # of a curve

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlearn.collection import Confusion, Run, TaskEnd
-from everlearn.report.board.rounding import rounded
+from everlearn.report.web.rounding import rounded
 
 SETS = ("confusion", "classes", "memory")
 CELLS = 24_000  # of confusion matrices on one page

@@ -7,15 +7,15 @@ import time
 from pathlib import Path
 
 import pytest
-from boards import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
+from pages import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
 from typer.testing import CliRunner
 
 from everlearn.cli.app import app
 from everlearn.collection import collect
-from everlearn.report.board import page as board
-from everlearn.report.board.data import block
+from everlearn.report.web import page as web
+from everlearn.report.web.data import block
 
-NEEDED = pytest.mark.skipif(not board.charts(), reason="needs everlearn[report]")
+NEEDED = pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def made(tmp_path_factory):
 
 
 def written(paths, file):
-    file.write_text(board.page([str(path) for path in paths]), encoding="utf-8")
+    file.write_text(web.page([str(path) for path in paths]), encoding="utf-8")
     return file.as_uri()
 
 
@@ -78,15 +78,15 @@ def test_what_classes_lost_is_what_the_confusions_say(made):
 
 
 def test_names_made_of_html_and_scripts_stay_inside_the_data_block(made, tmp_path):
-    html = board.page([str(dangerous(made, tmp_path))])
+    html = web.page([str(dangerous(made, tmp_path))])
     data = read(html)
     assert HOSTILE in {row["label"] for row in data["rows"]} and "<img src=x" not in html
     assert any(HOSTILE in problem["why"] for problem in data["problems"])
 
 
 def test_without_the_extra_the_page_has_tables_and_says_what_is_missing(made, monkeypatch):
-    monkeypatch.setattr(board, "charts", lambda: False)
-    html = board.page([str(made)])
+    monkeypatch.setattr(web, "charts", lambda: False)
+    html = web.page([str(made)])
     assert "pip install &#39;everlearn[report]&#39;" in html or "pip install 'everlearn[report]'" in html
     assert len(html) < 100_000 and len(read(html)["rows"]) == 2
 
@@ -102,7 +102,7 @@ def test_a_page_of_200_runs_of_ten_tasks_has_at_most_two_megabytes(tmp_path):
     }
     (tmp_path / "study.json").write_text(json.dumps({"study": "large", "rows": rows}))
     begun = time.monotonic()
-    html = board.page([str(tmp_path)])
+    html = web.page([str(tmp_path)])
     assert len(html.encode()) <= 2_000_000 and time.monotonic() - begun < 60 and row
     assert len(read(html)["sets"]["matrix"]) == 200
 
@@ -127,7 +127,7 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
 
 @pytest.fixture(scope="module")
 def visit(browser, made, tmp_path_factory):  # noqa: F811
-    if not board.charts():
+    if not web.charts():
         pytest.skip("needs everlearn[report]")
     opened = Visit(browser, written([made], tmp_path_factory.mktemp("page") / "page.html"))
     yield opened

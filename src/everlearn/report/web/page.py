@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from everlearn.collection import collect
 from everlearn.collection.model import Collection
-from everlearn.report.board.data import block
 from everlearn.report.page import TEMPLATES
 from everlearn.report.svg import TEMPLATES as FOLDER
+from everlearn.report.web.data import block
 from everlearn.version import __version__
 
 EXTRA = ("altair", "vl_convert")
-SCRIPTS = ("board.js", "board-tables.js", "board-charts.js")
+SCRIPTS = ("web.js", "web-tables.js", "web-charts.js")
 
 
 def page(paths: Sequence[str], only: str | None = None) -> str:
@@ -44,7 +44,7 @@ def chosen(collection: Collection, only: str | None) -> Collection:
 def rendered(data: Mapping[str, Any], live: int = 0) -> str:
     """The page of a data block. `live` says after how many milliseconds it asks for its data again; 0 is never."""
     drawing = charts()
-    return TEMPLATES.get_template("board.html.jinja").render(
+    return TEMPLATES.get_template("web.html.jinja").render(
         title="Results",
         version=__version__,
         live=live,
@@ -52,7 +52,7 @@ def rendered(data: Mapping[str, Any], live: int = 0) -> str:
         data=embedded(data),
         specs=embedded(_specs() if drawing else {}),
         bundle=Markup(_bundle() if drawing else ""),
-        style=Markup((FOLDER / "board.css").read_text(encoding="utf-8")),
+        style=Markup((FOLDER / "web.css").read_text(encoding="utf-8")),
         script=Markup("\n".join((FOLDER / name).read_text(encoding="utf-8") for name in SCRIPTS)),
     )
 
@@ -71,7 +71,7 @@ def embedded(value: Any) -> Markup:
 
 @functools.cache
 def _specs() -> dict[str, Any]:
-    from everlearn.report.board.charts import specs
+    from everlearn.report.web.charts import specs
 
     return specs()
 

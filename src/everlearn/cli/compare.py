@@ -1,0 +1,98 @@
+"""everlearn compare: many runs side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command, fail, tell
+from everlearn.cli.options import AsJson, print_json
+from everlearn.errors import BadInput
+
+EXAMPLES = """Examples:
+  everlearn compare runs                        a leaderboard of all runs there
+  everlearn compare runs --against er           and what each row gains on ER's
+  everlearn compare results/cifar10 --latex > table.tex
+  everlearn compare before after --fail-if-worse acc
+
+--fail-if-worse takes acc, bwt, forgetting, fwt (Class-IL), the same after
+task_il. such as task_il.acc, or seconds. Rows of the second path are
+compared with those of the first that have the same settings, else the same
+label; a single row on each side is compared whatever it is. On two common
+seeds or more a row is worse if the whole 95 % interval of its difference
+on these seeds is on the wrong side of 0, else if its mean is."""
+
+
+@command(EXAMPLES)
+def app(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH", help="Folders of runs, folders of such, studies' or runs' JSON documents, records."
+        ),
+    ],
+    against: Annotated[
+        Optional[str],
+        typer.Option(
+            metavar="ROW",
+            help="Also what each row gains on this one, seed by seed; "
+            "a method's name: on its row whose label is else the same.",
+        ),
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")] = False,
+    as_latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")] = False,
+    as_json: AsJson = False,
+    worse: Annotated[
+        Optional[str],
+        typer.Option("--fail-if-worse", metavar="METRIC", help="Exit with 1 if the second path is worse; see below."),
+    ] = None,
+) -> None:
+    """See runs, studies and records side by side: mean ± std, gains, published figures, settings that differ."""
+    from everlearn.collection import collect, judging
+    from everlearn.report import board, console
+
+    if as_csv + as_markdown + as_latex + as_json > 1:
+        raise BadInput("--csv, --markdown, --latex and --json are one table each; give one of them")
+    if worse is not None:
+        judging.metric(worse)
+        if len(paths) != 2:
+            raise BadInput(f"--fail-if-worse compares a second path with a first; {len(paths)} are given")
+    found = collect(paths)
+    remarks = list(board.remarks(found))
+    if not found.rows:
+        more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
+        raise BadInput(f"there is no complete run to compare; {remarks[0]}{more}" if remarks else "there is no run")
+    gained = board.gains(found, against)
+    made, out = board.board(found, gained), console()
+    if as_json or as_csv or as_markdown or as_latex:
+        if as_json:
+            print_json(board.document(found, gained))
+        else:
+            print(board.as_csv(found, gained) if as_csv else (board.as_latex if as_latex else board.as_markdown)(made))
+        for sentence in remarks:
+            tell(sentence)
+    else:
+        out.print(board.sheet(made))
+        if (told := board.differences(found)) is not None:
+            out.print(told)
+        for sentence in (*made.notes, *remarks):
+            out.print(sentence, style="dim")
+    if worse is not None:
+        judge(paths, worse)
+
+
+def judge(paths: list[Path], metric: str) -> None:
+    """Say which rows are worse; then the command has failed."""
+    from everlearn.collection import collect, judging
+
+    before, after = (collect([path]) for path in paths)
+    bad = [verdict for verdict in judging.judged(before, after, metric) if verdict.worse]
+    for verdict in bad:
+        interval = "" if verdict.half_width is None else f" ± {verdict.half_width:.2f}"
+        seeds = f" on {verdict.seeds} common seeds" if verdict.half_width is not None else " on the mean"
+        tell(f"{verdict.label}: {metric} {verdict.difference:+.2f}{interval}{seeds}")
+    if bad:
+        fail(f"{len(bad)} {'row is' if len(bad) == 1 else 'rows are'} worse in {paths[1]} than in {paths[0]}", 1)

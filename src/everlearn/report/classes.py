@@ -1,0 +1,70 @@
+"""What became of each class over the tasks: how much of it is known, what it was lost to, how much of it is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from everlearn.collection.history import TaskEnd
+
+
+class Lost(NamedTuple):
+    """Samples of class `old` taken for `new`, in % of its test samples: when it was learned, and at the end."""
+
+    old: int
+    new: int
+    then: float
+    now: float
+
+
+@dataclass(frozen=True)
+class Classes:
+    learned: dict[int, int]  # the task each class was learned in
+    accuracy: dict[int, tuple[float, ...]]  # of each class that was tested, after each task, in %
+    lost: tuple[Lost, ...]  # what appeared since a class was learned, the largest first
+    memory: tuple[tuple[int, ...], ...]  # samples of each class after each task; empty where there is no memory
+
+    def loss(self, label: int) -> float:
+        """How much less of a class is known at the end than when it was known best, in points."""
+        since = self.accuracy[label][self.learned.get(label, 0) :]
+        return max(since) - since[-1] if since else 0.0
+
+    def kept_by_task(self) -> dict[int, list[int]]:
+        """Samples in the memory, by the task their classes were learned in: after each task."""
+        tasks = sorted({*self.learned.values()})
+        of = lambda counts, task: sum(n for c, n in enumerate(counts) if self.learned.get(c) == task)
+        return {task: [of(counts, task) for counts in self.memory] for task in tasks}
+
+
+def classes(ends: Sequence[TaskEnd]) -> Classes | None:
+    """All of it, from what was measured after each task; None of a run that did not write it down."""
+    if not ends or any(end.confusion is None or end.classes is None for end in ends):
+        return None
+    tables = [_shares(end) for end in ends]
+    learned: dict[int, int] = {}
+    for number, end in enumerate(ends):
+        for label in end.classes or ():
+            learned.setdefault(label, number)
+    accuracy = {label: tuple(table.get(label, {}).get(label, 0.0) for table in tables) for label in sorted(tables[-1])}
+    memory = tuple(end.memory for end in ends if end.memory is not None)
+    return Classes(learned, accuracy, _lost(tables, learned), memory if len(memory) == len(ends) else ())
+
+
+def _shares(end: TaskEnd) -> dict[int, dict[int, float]]:
+    """For what each class is taken, in % of its test samples."""
+    assert end.confusion is not None  # or it was refused
+    counts: dict[int, dict[int, int]] = {}
+    for true, guess, count in zip(*end.confusion):
+        counts.setdefault(true, {})[guess] = count
+    return {true: {g: 100 * n / sum(of.values()) for g, n in of.items()} for true, of in counts.items()}
+
+
+def _lost(tables: Sequence[Mapping[int, Mapping[int, float]]], learned: Mapping[int, int]) -> tuple[Lost, ...]:
+    found = [
+        Lost(old, new, then, now)
+        for old, of in tables[-1].items()
+        for new, now in of.items()
+        if old in learned and new != old and now > (then := tables[learned[old]].get(old, {}).get(new, 0.0))
+    ]
+    return tuple(sorted(found, key=lambda lost: (lost.then - lost.now, lost.old, lost.new)))

@@ -1,0 +1,237 @@
+"""`everlearn compare`: the leaderboard in every form, and when a second path is worse than a first."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from everlearn.cli import app as cli
+from everlearn.collection import collect
+from everlearn.report import board, safe
+
+RESULTS = Path(__file__).parents[1] / "results"
+NASTY = (
+    "<script>alert(1)</script>",
+    '=HYPERLINK("http://x")',
+    "+1",
+    "-1 --- ,, ''",
+    "@SUM(A1)",
+    "\t=1",
+    "\x1b[31mred\x07\x1b]0;title\x07",
+    "two\nlines\r\nand\u2028more",
+    r"100% & $x_1^2$ ~ {a} \ #1 [b] `c` | \input{/etc/passwd} \\ %",
+    "[1] * [/red] :smile:",
+    "*starred* _x_ **b** [a](http://b) ![i](j)",
+    "é 中 😀 ß ç ï ∑ \u202e backwards",
+    '"quoted", comma; semicolon',
+    "| pipe || &amp; <b>",
+)
+
+
+def call(*words, width=None):
+    env = {} if width is None else {"COLUMNS": str(width)}
+    return CliRunner().invoke(cli.app, ["compare", *map(str, words)], prog_name="everlearn", env=env)
+
+
+def study(path, rows, name="mine"):
+    """A study's document of Class-IL ACCs by label and seed."""
+    figures = lambda acc: {"acc": acc, "bwt": -acc / 2, "forgetting": acc / 2, "fwt": 0.0}
+    runs = lambda accs: [
+        {"seed": seed, "seconds": 10.0 + seed, "class_il": figures(acc), "task_il": figures(99.0)}
+        for seed, acc in enumerate(accs)
+    ]
+    path.write_text(json.dumps({"study": name, "rows": {label: {"runs": runs(accs)} for label, accs in rows.items()}}))
+    return path
+
+
+# The table ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_leaderboard_has_the_best_first_and_fits(width):
+    result = call(RESULTS / "cifar10", "--against", "er", width=width)
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= width
+    text = " ".join(result.stdout.split())
+    for figure in ("74.09 ± 0.74", "72.11 ± 1.41", "+13.49 ± 3.35", "Published: as in table1-cifar10"):
+        assert figure in text
+    assert result.stdout.index("74.09") < result.stdout.index("73.77") < result.stdout.index("54.56")
+
+
+def test_every_form_has_the_same_figures():
+    found = collect([RESULTS / "cifar10"])
+    row = found.row("rder, M = 200")
+    gained = board.gains(found, "der++")["rder, M = 200"]
+    words = RESULTS / "cifar10", "--against", "der++"
+    record = json.loads(call(*words, "--json").stdout)["rows"]["rder, M = 200"]
+    assert record["summary"]["class_il"]["acc"] == row.spread() and len(record["runs"]) == 5
+    assert record["gain"] == {"on": "der++, M = 200", **gained[1]._asdict()}
+    assert record["published"]["class_il"]["acc"] == {"mean": 65.38, "std": 0.42}
+    (line,) = [of for of in csv.DictReader(io.StringIO(call(*words, "--csv").stdout)) if of["row"] == "rder, M = 200"]
+    assert float(line["class_il acc mean"]) == row.spread()["mean"] and line["published class_il acc std"] == "0.42"
+    assert (line["against"], float(line["gain mean"])) == ("der++, M = 200", gained[1].mean)
+    assert line["memory"] == "200" and "batch" not in line, "settings that differ, and no others"
+    for form in ("--markdown", "--latex"):
+        (line,) = [of for of in call(*words, form).stdout.splitlines() if "rder, M = 200" in of]
+        assert re.search(r"65\.00 \S+ 0\.79", line) and re.search(r"65\.38 \S+ 0\.42", line)
+
+
+def test_two_rows_have_their_settings_side_by_side(tmp_path):
+    cifar = RESULTS / "cifar10"
+    pair = [next(cifar.glob(f"cifar10-{method}-m200-e50-s0-*")) for method in ("er", "rder")]
+    text = call(*pair, width=80).stdout
+    assert re.search(r"warmup +25 +–", text) and re.search(r"weights +\[1, 0\.2, 0\.5\] +\[1, 1\]", text)
+    assert "batch" not in text
+
+
+def test_a_row_is_set_against_the_one_most_like_it():
+    found = collect([RESULTS / "relation-digits.json"])
+    on = {label: base for label, (base, _) in board.gains(found, "er").items()}
+    assert on["rer fresh, M = 20"] == "er, M = 20" and on["rder, M = 100"] == "er, M = 100" and "er, M = 50" not in on
+    assert {base for base, _ in board.gains(found, "rer fresh, M = 20").values()} == {"rer fresh, M = 20"}
+    assert "no row can be set against 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
+
+
+def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
+    study(tmp_path / "study.json", {"er": [50.0]})
+    (tmp_path / "half.part").mkdir()
+    (tmp_path / "half.part" / "metrics.jsonl").write_text('{"event": "epoch"}\n')
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / "result.json").write_text("{")
+    shown, written = call(tmp_path), call(tmp_path, "--csv")
+    assert "not complete: half, 1 epochs, last written" in shown.stdout and "damaged: " in shown.stdout
+    assert "not complete" in written.stderr and "torn" in written.stderr
+    assert len(list(csv.reader(io.StringIO(written.stdout)))) == 2
+    told = json.loads(call(tmp_path, "--json").stdout)
+    assert told["unfinished"][0]["name"] == "half" and told["problems"][0]["kind"] == "damaged"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["nowhere"], "there is no nowhere"),
+        (["empty"], "there is no complete run to compare; foreign: empty: there is no run, study or record in it"),
+        (["a.json", "--csv", "--json"], "give one of them"),
+        (["a.json", "--fail-if-worse", "acc"], "--fail-if-worse compares a second path with a first; 1 are given"),
+        (["a.json", "b.json", "--fail-if-worse", "ac"], "unknown metric 'ac'; did you mean 'acc'?"),
+        (["a.json", "c.json", "--fail-if-worse", "acc"], "no row of the one can be compared"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence(tmp_path, monkeypatch, words, sentence):
+    monkeypatch.chdir(tmp_path)
+    Path("empty").mkdir()
+    study(Path("a.json"), {"er": [1.0]}), study(Path("b.json"), {"er": [1.0]})
+    study(Path("c.json"), {"other": [1.0], "another": [1.0]})
+    result = call(*words)
+    assert result.exit_code == 2 and sentence in result.stderr and result.stderr.count("\n") == 1
+
+
+# Worse ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "metric", "worse"),
+    [
+        ([50, 60, 70], [49, 59, 69], "acc", True),  # by 1 on every seed
+        ([50, 60, 70], [50, 60, 70], "acc", False),
+        ([50, 60, 70], [51, 61, 71], "acc", False),
+        ([50, 60, 70], [40, 60, 75], "acc", False),  # the mean is lower, but not surely
+        ([50, 60, 70], [49, 59, 69], "forgetting", False),  # less of it
+        ([50, 60, 70], [51, 61, 71], "forgetting", True),
+        ([50, 60, 70], [51, 61, 71], "bwt", True),
+        ([50, 60, 70], [49, 59, 69], "task_il.acc", False),
+        ([50, 60, 70], [49, 59, 69], "seconds", False),
+        ([50], [49.9], "acc", True),  # one seed: the mean decides
+        ([50], [50.1], "acc", False),
+    ],
+)
+def test_a_second_path_is_worse_if_its_interval_or_of_one_seed_its_mean_is(tmp_path, before, after, metric, worse):
+    paths = study(tmp_path / "before.json", {"er": before}), study(tmp_path / "after.json", {"er": after})
+    result = call(*paths, "--fail-if-worse", metric)
+    assert result.exit_code == (1 if worse else 0), result.output
+    assert ("1 row is worse in" in result.stderr) == worse
+
+
+def test_rows_are_judged_with_their_like_and_a_single_pair_whatever_it_is(tmp_path):
+    before = study(tmp_path / "before.json", {"er": [50, 51], "rer": [60, 61], "gone": [1, 2]})
+    after = study(tmp_path / "after.json", {"rer": [50, 51], "er": [50, 51], "new": [0, 0]})
+    result = call(before, after, "--fail-if-worse", "acc")
+    assert result.exit_code == 1 and "rer" in result.stderr and "everlearn: er" not in result.stderr
+    one, other = study(tmp_path / "1.json", {"er": [50]}), study(tmp_path / "2.json", {"rer": [40]})
+    assert call(one, other, "--fail-if-worse", "acc").exit_code == 1
+    assert call(other, one, "--fail-if-worse", "acc").exit_code == 0
+
+
+# Foreign words --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nasty(tmp_path):
+    return study(tmp_path / "study.json", {label: [50.0 + n] for n, label in enumerate(NASTY)}, "\x1b[2J<i>")
+
+
+def visible(text):
+    return all(c.isprintable() or c == "\n" for c in text)
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_nobodys_names_are_commands_in_the_terminal(nasty, width):
+    result = call(nasty, "--against", NASTY[0], width=width)
+    assert result.exit_code == 0 and visible(result.stdout) and visible(result.stderr)
+    assert max(map(len, result.stdout.splitlines())) <= width
+    assert "<script>alert(1)</script>" in result.stdout.replace("\n", "") or width == 60
+    assert visible(call(nasty, "--against", "\x1b[31mno").stderr)
+    assert visible(
+        call(nasty, study(nasty.with_name("b.json"), {l: [0.0] for l in NASTY}), "--fail-if-worse", "acc").stderr
+    )
+
+
+def test_no_cell_of_a_csv_is_a_formula_and_every_row_has_its_columns(nasty):
+    text = call(nasty, "--csv", "--against", NASTY[0]).stdout
+    rows = list(csv.reader(io.StringIO(text)))
+    assert visible(text) and len(rows) == 1 + len(NASTY) and len({*map(len, rows)}) == 1
+    labels = {row[0] for row in rows[1:]}
+    assert not any(label.lstrip("\ufffd ").startswith(("=", "+", "-", "@")) for label in labels)
+    assert {"<script>alert(1)</script>", "'+1", '"quoted", comma; semicolon'} <= labels
+
+
+def test_markdown_shows_names_as_they_are(nasty):
+    lines = call(nasty, "--markdown").stdout.splitlines()
+    assert len(lines) == 2 + len(NASTY) and visible("".join(lines))
+    assert not any("<" in line or re.search(r"(?<!\\)[\]*_`]", line) for line in lines)
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in lines} == {len(re.findall(r"\|", lines[0]))}
+    assert safe.markdown("*a* | `b` <i> &amp;") == r"\*a\* \| \`b\` &lt;i&gt; &amp;amp\;"
+
+
+def test_latex_has_no_command_in_a_name(nasty):
+    lines = call(nasty, "--latex").stdout.splitlines()
+    body = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    assert len(body) == len(NASTY) and all(line.isascii() and line.endswith(r" \\") for line in body)
+    assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
+    assert safe.latex(r"\input{x}_$^~%&#") == (
+        r"\textbackslash{}input\{x\}\_\$\textasciicircum{}\textasciitilde{}\%\&\#"
+    )
+    assert safe.latex("é 中") == r"\'{e} \texttt{U+4E2D}"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="there is no pdflatex")
+def test_a_latex_table_compiles_as_it_is(nasty, tmp_path):
+    tables = [call(nasty, "--latex").stdout, call(RESULTS / "cifar10", "--latex", "--against", "er").stdout]
+    for number, table in enumerate(tables):
+        file = tmp_path / f"{number}.tex"
+        file.write_text(
+            f"\\documentclass{{article}}\\usepackage{{booktabs}}\n\\begin{{document}}\n{table}\n\\end{{document}}\n"
+        )
+        made = subprocess.run(
+            ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", file.name],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+        )
+        assert made.returncode == 0 and "Missing character" not in made.stdout, made.stdout[-2000:]
