@@ -22,8 +22,8 @@ import typer.main
 from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "report", "methods")
-COMMANDS += ("weightings", "streams", "data", "bench")
+COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "report", "watch")
+COMMANDS += ("methods", "weightings", "streams", "data", "bench")
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it

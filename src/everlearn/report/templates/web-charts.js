@@ -81,12 +81,14 @@ async function draw(chart) {
   $(chart.id).replaceChildren(place);
   const { view, vgSpec } = await vegaEmbed(place, spec, { mode: "vega-lite", renderer: "svg", actions: false, ast: true, config: theme(), tooltip: { theme: dark() ? "dark" : "light" } });
   place.setAttribute("aria-hidden", "true");
-  return { view, spec, tables: vgSpec.data.map((table) => table.name) };
+  return { view, spec, version, tables: vgSpec.data.map((table) => table.name) };
 }
 
+// `version` of the data is counted up when new ones come; a chart that was hidden meanwhile gets them when it is shown.
 async function update(chart, there) {
-  const { view, spec } = await there;
-  if (DATA.fresh) view.data(spec.data.name, structuredClone(DATA.sets[spec.data.name]));
+  const { view, spec } = there;
+  if (there.version !== version) view.data(spec.data.name, structuredClone(DATA.sets[spec.data.name]));
+  there.version = version;
   for (const [name, value] of Object.entries(chart.params)) view.signal(name, value);
   await view.runAsync();
 }
@@ -110,7 +112,6 @@ function charts() {
       if (drawn.has(chart.id)) await update(chart, drawn.get(chart.id));
       else drawn.set(chart.id, await draw(chart));
     }
-    DATA.fresh = false;
     document.body.dataset.drawn = String(Number(document.body.dataset.drawn || 0) + 1);
   }).catch((error) => console.error(error));
 }

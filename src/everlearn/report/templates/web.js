@@ -156,6 +156,7 @@ function begin() {
 
 // While runs are under way the data are asked for again; a page that was left open says when nobody answers.
 let tag = null;
+let version = 0;
 async function refresh() {
   try {
     const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
@@ -165,7 +166,7 @@ async function refresh() {
       tag = answer.headers.get("ETag");
       const kept = [state.base, state.other].every((id) => byId(id)) && DATA.rows.length;
       if (!kept) restore();
-      DATA.fresh = true;
+      version += 1;
       render();
     }
     $("status").textContent = `live, ${new Date().toLocaleTimeString()}`;

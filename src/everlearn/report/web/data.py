@@ -38,13 +38,14 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
         mark = {"row": name, "label": row.label, **look(place)}
         for of, records in memo[key].items():
             sets[of] += [{**mark, **record} for record in records]
+    locked = progress.locked() if collection.unfinished else None
     seeds = max((len(row.runs) for row in rows), default=1)
     return {
         "paths": list(paths),
         "rows": [_row(row, name, place) for place, (row, name) in enumerate(zip(rows, names))],
         "pairs": _pairs(rows, names),
         "t": [float(t.ppf(0.975, free)) for free in range(1, max(2, seeds))],  # by degrees of freedom
-        "unfinished": [progress.described(run) for run in collection.unfinished],
+        "unfinished": [progress.described(run, locked) for run in collection.unfinished],
         "problems": [{"kind": p.kind, "place": str(p.place), "why": p.why} for p in collection.problems],
         "notes": _notes(rows, sets),
         "sets": sets | {"live": [record for run in collection.unfinished for record in progress.losses(run)]},

@@ -6,12 +6,14 @@ import functools
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
 from everlearn.collection import collect
 from everlearn.collection.model import Collection
+from everlearn.errors import BadInput
 from everlearn.report.page import TEMPLATES
 from everlearn.report.svg import TEMPLATES as FOLDER
 from everlearn.report.web.data import block
@@ -28,10 +30,6 @@ def page(paths: Sequence[str], only: str | None = None) -> str:
 
 def chosen(collection: Collection, only: str | None) -> Collection:
     """The rows whose label has the words `only`; all without."""
-    from dataclasses import replace
-
-    from everlearn.errors import BadInput
-
     if only is None:
         return collection
     rows = tuple(row for row in collection.rows if only in row.label)

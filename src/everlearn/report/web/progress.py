@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -9,12 +11,31 @@ from everlearn.collection import Unfinished
 from everlearn.collection.model import SETTINGS
 from everlearn.report.web.rounding import rounded
 
+LOCKS = Path("/proc/locks")  # what is locked on this machine, where the system says it
 RECENT = 20  # epochs that say how long the next ones take
 POINTS = 200  # of a curve
 
 
-def described(run: Unfinished) -> dict[str, Any]:
-    """How far a run is."""
+def locked() -> set[int] | None:
+    """The numbers on the disk of all files that are locked on this machine; None where the system does not say."""
+    try:
+        lines = LOCKS.read_text().splitlines()
+    except OSError:
+        return None
+    places = (word.rsplit(":", 1)[-1] for line in lines for word in line.split() if word.count(":") == 2)
+    return {int(place) for place in places if place.isdigit()}
+
+
+def _held(run: Unfinished, files: set[int] | None) -> bool | None:
+    """Is a process of this machine at it?"""
+    try:
+        return None if files is None else os.stat(run.place / "lock").st_ino in files
+    except OSError:
+        return False
+
+
+def described(run: Unfinished, files: set[int] | None = None) -> dict[str, Any]:
+    """How far a run is. `files` are those that are locked."""
     history = run.history
     seconds = [epoch.seconds for epoch in history.epochs[-RECENT:] if epoch.seconds is not None]
     pace = fmean(seconds) if seconds else None
@@ -32,6 +53,7 @@ def described(run: Unfinished) -> dict[str, Any]:
         "left": left,
         "pace": rounded(pace, 3),
         "touched": round(run.touched, 1),
+        "held": _held(run, files),
         "resumable": run.resumable,
         "damage": history.damage,
         "seen": rounded(seen, 3),
