@@ -5,6 +5,7 @@ import math
 import re
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from pages import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from everlearn.cli.app import app
 from everlearn.collection import collect
+from everlearn.report.web import figures
 from everlearn.report.web import page as web
 from everlearn.report.web.data import block
 
@@ -120,6 +122,32 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     ):
         failed = call(*words)
         assert failed.exit_code in (1, 2) and sentence in failed.stderr and failed.stderr.count("\n") == 1
+
+
+@NEEDED
+def test_figures_are_the_same_charts_as_svg_and_pdf(made, tmp_path):
+    (tmp_path / "runs").mkdir()
+    data = web.of_paths([str(dangerous(made, tmp_path / "runs"))])
+    names = dict(figures.figures(data))
+    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair"}
+    assert all(re.fullmatch(r"[a-z0-9+._-]+", name) for name in names)
+    keep = {"average", "confusion", "classes", "runs"}
+    data["sets"] = {name: records if name in keep else [] for name, records in data["sets"].items()}
+    data["rows"] = data["rows"][:2]
+    written = figures.write(data | {"pairs": []}, tmp_path / "figures")
+    assert len(written) == 2 * len(list(figures.figures(data | {"pairs": []}))) >= 12
+    for file in (tmp_path / "figures").iterdir():
+        if file.suffix == ".svg":
+            root = ElementTree.fromstring(file.read_text())
+            assert root.tag.endswith("svg") and not [e for e in root.iter() if e.tag.endswith(("img", "script"))]
+        else:
+            assert file.read_bytes().startswith(b"%PDF")
+
+
+def test_figures_without_the_extra_are_refused_in_a_sentence(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "charts", lambda: False)
+    failed = CliRunner().invoke(app, ["report", str(made), "--figures", str(tmp_path / "f")])
+    assert failed.exit_code == 2 and "pip install 'everlearn[report]'" in failed.stderr
 
 
 # In a browser ---------------------------------------------------------------------------------------------------------

@@ -22,9 +22,11 @@ TASKS = alt.X(
     scale=alt.Scale(padding=10, nice=False, zero=False),
 )
 HEIGHT = 260
+_LEGEND = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=0)
 WORDS = 12  # tasks whose accuracies are written into their cells
 
-Legend = Mapping[str, str] | None  # colours by label for a figure; a page has its own legend
+# For a figure the colour and shape of each label; a page, with None, has its own legend.
+Legend = Mapping[str, tuple[str, str]] | None
 
 
 def _params(*names: str) -> list[alt.Parameter]:
@@ -44,8 +46,15 @@ def _zoom() -> alt.Parameter:
 def _colour(legend: Legend) -> alt.Color:
     if legend is None:
         return alt.Color("colour:N", scale=None)
-    scale = alt.Scale(domain=list(legend), range=list(legend.values()))
-    return alt.Color("label:N", scale=scale, legend=alt.Legend(title=None, orient="bottom", columns=2, labelLimit=0))
+    scale = alt.Scale(domain=list(legend), range=[colour for colour, _ in legend.values()])
+    return alt.Color("label:N", scale=scale, legend=_LEGEND)
+
+
+def _shape(legend: Legend) -> alt.Shape:
+    if legend is None:
+        return alt.Shape("shape:N", scale=None, legend=None)
+    scale = alt.Scale(domain=list(legend), range=[shape for _, shape in legend.values()])
+    return alt.Shape("label:N", scale=scale, legend=_LEGEND)
 
 
 def _tip(field: str, title: str, places: str | None = None) -> alt.Tooltip:
@@ -68,10 +77,8 @@ def average(legend: Legend = None) -> Any:
     colour, detail = _colour(legend), alt.Detail("row:N")
     band = base.mark_area(opacity=0.13).encode(x, alt.Y("low:Q", title=None), alt.Y2("high:Q"), colour, detail)
     line = base.mark_line().encode(x, y, colour, alt.StrokeDash("dash:N", scale=None, legend=None), detail)
-    points = base.mark_point(filled=True, size=45, opacity=1).encode(
-        x, y, colour, alt.Shape("shape:N", scale=None, legend=None), detail, tooltip=tips
-    )
-    zoom = [] if legend else [_zoom()]
+    points = base.mark_point(filled=True, size=45, opacity=1).encode(x, y, colour, _shape(legend), detail, tooltip=tips)
+    zoom = [] if legend is not None else [_zoom()]
     chart = alt.layer(band, line, points.add_params(*zoom)).add_params(*_params("rows", "setting"))
     return chart.properties(height=340)
 
@@ -95,7 +102,7 @@ def stream(legend: Legend = None) -> Any:
     colour = alt.Color("task:O", title="task", legend=alt.Legend(orient="bottom", columns=10))
     tips = [_tip("task:Q", "task"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f")]
     points = base.mark_point(filled=True, size=45, opacity=1).encode(x, y, colour, tooltip=tips)
-    zoom = [] if legend else [_zoom()]
+    zoom = [] if legend is not None else [_zoom()]
     line = base.mark_line().encode(x, y, colour).add_params(*zoom)
     return alt.layer(line, points).add_params(*_params("row", "setting")).properties(height=HEIGHT)
 
@@ -190,7 +197,7 @@ def weights(legend: Legend = None) -> Any:
     band = base.mark_area(opacity=0.2).encode(
         x, alt.Y("low:Q", title="weight"), alt.Y2("high:Q"), colour, alt.Detail("task:N")
     )
-    zoom = [] if legend else [_zoom()]
+    zoom = [] if legend is not None else [_zoom()]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
         x, alt.Y("mean:Q", title="weight"), colour, alt.Detail("task:N"), tooltip=tips
     )
@@ -206,7 +213,7 @@ def tradeoff(legend: Legend = None) -> Any:
         x,
         y,
         _colour(legend),
-        alt.Shape("shape:N", scale=None, legend=None),
+        _shape(legend),
         tooltip=[
             _tip("label:N", "row"),
             _tip("seed:N", "seed"),
@@ -221,10 +228,10 @@ def tradeoff(legend: Legend = None) -> Any:
         x,
         y,
         _colour(legend),
-        alt.Shape("shape:N", scale=None, legend=None),
+        _shape(legend),
         tooltip=[_tip("label:N", "row"), _tip("learned:Q", "learned", ".2f"), _tip("kept:Q", "kept", ".2f")],
     )
-    zoom = [] if legend else [_zoom()]
+    zoom = [] if legend is not None else [_zoom()]
     return alt.layer(seeds, means.add_params(*zoom)).add_params(*_params("rows", "setting")).properties(height=300)
 
 
@@ -234,14 +241,14 @@ def cost(legend: Legend = None) -> Any:
     mean = data.transform_aggregate(
         minutes="mean(minutes)", acc="mean(acc)", groupby=["row", "label", "colour", "shape"]
     )
-    zoom = [] if legend else [_zoom()]
+    zoom = [] if legend is not None else [_zoom()]
     return (
         mean.mark_point(filled=True, size=120, opacity=1)
         .encode(
             alt.X("minutes:Q", title="minutes a run", scale=alt.Scale(padding=10)),
             alt.Y("acc:Q", title="ACC, %", scale=ROOMY),
             _colour(legend),
-            alt.Shape("shape:N", scale=None, legend=None),
+            _shape(legend),
             tooltip=[_tip("label:N", "row"), _tip("minutes:Q", "minutes", ".2f"), _tip("acc:Q", "ACC, %", ".2f")],
         )
         .add_params(*_params("rows", "setting"), *zoom)

@@ -16,7 +16,7 @@ from everlearn.collection.model import Collection
 from everlearn.errors import BadInput
 from everlearn.report.page import TEMPLATES
 from everlearn.report.svg import TEMPLATES as FOLDER
-from everlearn.report.web.data import block
+from everlearn.report.web.data import Block, block
 from everlearn.version import __version__
 
 EXTRA = ("altair", "vl_convert")
@@ -25,7 +25,12 @@ SCRIPTS = ("web.js", "web-tables.js", "web-charts.js")
 
 def page(paths: Sequence[str], only: str | None = None) -> str:
     """What is under these paths as one page; `only` rows whose label has these words."""
-    return rendered(block(chosen(collect(paths), only), paths))
+    return rendered(of_paths(paths, only))
+
+
+def of_paths(paths: Sequence[str], only: str | None = None) -> Block:
+    """The data block of what is under these paths."""
+    return block(chosen(collect(paths), only), paths)
 
 
 def chosen(collection: Collection, only: str | None) -> Collection:
