@@ -24,7 +24,7 @@ from everlearn.version import __version__
 
 OF_LEARNERS = ("predict", "teach", "memory", "export")
 COMMANDS = (
-    *("demo", "run", "again", "study", "tune", "compare", "explain", "import"),
+    *("demo", "run", "again", "study", "tune", "compare", "explain", "report", "watch", "import"),
     *OF_LEARNERS,
     *("methods", "weightings", "streams", "data", "bench"),
 )

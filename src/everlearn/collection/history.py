@@ -30,6 +30,7 @@ class Epoch:
     loss: dict[str, float]
     weights: dict[str, Spread]  # learned and in use; empty where the preset ones are
     proposed: dict[str, Spread]  # what the Relation Replay Net said on its update steps; empty where it had none
+    seconds: float | None = None
 
 
 class Confusion(NamedTuple):
@@ -100,7 +101,9 @@ def epoch(record: dict) -> Epoch:
     if phase not in ("", *PHASES):
         raise ValueError("no such phase")
     loss = {str(term): float(value) for term, value in record["loss"].items()}
-    return Epoch(int(record["task"]), int(record["epoch"]), phase, loss, spreads("weights"), spreads("proposed"))
+    weights, proposed, seconds = spreads("weights"), spreads("proposed"), record.get("seconds")
+    seconds = None if seconds is None else float(seconds)
+    return Epoch(int(record["task"]), int(record["epoch"]), phase, loss, weights, proposed, seconds)
 
 
 def spread(record: dict) -> Spread:

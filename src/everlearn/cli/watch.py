@@ -1,0 +1,36 @@
+"""everlearn watch: the page of many runs while they are under way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command
+
+EXAMPLES = """Examples:
+  everlearn watch                  of the runs in ./runs
+  everlearn watch study --port 8000"""
+
+
+@command(EXAMPLES)
+def app(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("runs"),
+    port: Annotated[
+        Optional[int],
+        typer.Option("--port", min=0, max=65535, help="Of the page's address; 0: any.  [default: 8787 if it is free]"),
+    ] = None,
+) -> None:
+    """See the runs of a folder while they are under way: a page on this machine alone that keeps itself up to date."""
+    from everlearn.errors import printable
+    from everlearn.report.web.watch import HERE, serve
+
+    server = serve([str(folder)], port)
+    try:
+        print(f"watching {printable(folder)} at http://{HERE}:{server.port}/ until Ctrl-C", flush=True)
+        server.serve_forever(poll_interval=0.2)
+    except KeyboardInterrupt:
+        print("no longer watching")
+    finally:
+        server.server_close()

@@ -1,0 +1,213 @@
+"""What the page shows, as one block of plain data: rows, what is no complete run, and the tables the charts are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from everlearn.collection import Collection, Row, Run
+from everlearn.collection.model import SETTINGS
+from everlearn.collection.rows import ALWAYS, shown
+from everlearn.metrics import METRICS, spread
+from everlearn.report.web import classes, progress
+from everlearn.report.web.rounding import rounded
+
+Block = dict[str, Any]
+# Okabe and Ito's colours, four of them darker so that each has a contrast of 3 on white and on a dark page.
+COLOURS = ("#0072B2", "#D55E00", "#009178", "#C0639A", "#A87400", "#2F8FCB", "#767676")
+DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+CELLS = 60_000  # of accuracy matrices on one page
+WEIGHTS = 30_000  # numbers in curves of weights
+POINTS = 150  # of one curve of weights
+
+
+def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] | None = None) -> Block:
+    """The page's data. `memo` keeps what was read of complete rows for the next time."""
+    from scipy.stats import t
+
+    rows = sorted(collection.rows, key=_rank)
+    names = _names(rows)
+    memo = {} if memo is None else memo
+    sets: dict[str, list[Block]] = {name: [] for name in ("average", "matrix", "runs", *classes.SETS, "weights")}
+    for place, (row, name) in enumerate(zip(rows, names)):
+        key = (len(rows), *((str(run.place), run.name, str(run.provenance.get("finished"))) for run in row.runs))
+        if key not in memo:
+            memo[key] = _tables(row, len(rows))
+        mark = {"row": name, "label": row.label, **look(place)}
+        for of, records in memo[key].items():
+            sets[of] += [{**mark, **record} for record in records]
+    locked = progress.locked() if collection.unfinished else None
+    seeds = max((len(row.runs) for row in rows), default=1)
+    return {
+        "paths": list(paths),
+        "rows": [_row(row, name, place) for place, (row, name) in enumerate(zip(rows, names))],
+        "pairs": _pairs(rows, names),
+        "t": [float(t.ppf(0.975, free)) for free in range(1, max(2, seeds))],  # by degrees of freedom
+        "unfinished": [progress.described(run, locked) for run in collection.unfinished],
+        "problems": [{"kind": p.kind, "place": str(p.place), "why": p.why} for p in collection.problems],
+        "notes": _notes(rows, sets),
+        "sets": sets | {"live": [record for run in collection.unfinished for record in progress.losses(run)]},
+    }
+
+
+def look(place: int) -> Block:
+    """How the row in this place is drawn: seven colours, then other dashes and shapes."""
+    kind = place // len(COLOURS) % len(DASHES)
+    return {"colour": COLOURS[place % len(COLOURS)], "dash": DASHES[kind], "shape": SHAPES[kind]}
+
+
+def _rank(row: Row) -> tuple[str, float]:
+    """Streams by name, in each the most accurate first."""
+    acc = row.spread()
+    return str(row.settings.get("stream", "")), -(acc["mean"] or 0) if acc else 1.0
+
+
+def _names(rows: Sequence[Row]) -> list[str]:
+    """A short name for each row that is the same on the next page, for links."""
+    found: list[str] = []
+    for row in rows:
+        key = row.runs[0].key[:8]
+        found.append(key if key not in found else f"{key}-{sum(name.startswith(key) for name in found) + 1}")
+    return found
+
+
+def _row(row: Row, name: str, place: int) -> Block:
+    again, alike = row.repeated
+    devices = dict.fromkeys(str(run.provenance["device"]) for run in row.runs if run.provenance.get("device"))
+    return {
+        "id": name,
+        "label": row.label,
+        **look(place),
+        "stream": str(row.settings.get("stream", "")),
+        "figures": {s: {m: rounded(row.spread(m, s), 6) for m in METRICS} for s in SETTINGS},
+        "seconds": rounded(row.spread("seconds"), 1),
+        "runs": [_run(run) for run in row.runs],
+        "published": _published(row),
+        "table": row.published_in,
+        "again": [again, alike],
+        "devices": list(devices),
+        "settings": {key: shown(value) for key, value in row.settings.items()},
+    }
+
+
+def _run(run: Run) -> Block:
+    figures = {s: rounded({m: run.value(m, s) for m in METRICS}, 6) for s in SETTINGS}
+    seconds = None if run.seconds is None else round(run.seconds, 1)
+    return {"name": run.name, "seed": run.seed, "place": str(run.place), "seconds": seconds, **figures}
+
+
+def _published(row: Row) -> Block | None:
+    """Mean and deviation as they were printed, by setting and metric."""
+    if row.published is None:
+        return None
+    return {s: {m: None if f is None else list(f) for m, f in of.items()} for s, of in row.published.items()}
+
+
+def _pairs(rows: Sequence[Row], names: Sequence[str]) -> list[list[str]]:
+    """Each row whose weighting is not fixed, after the one that has the same method and settings with fixed weights."""
+    found = []
+    for row, name in zip(rows, names):
+        if row.settings.get("weighting", "fixed") == "fixed":
+            continue
+        alike = [(other, of) for other, of in zip(rows, names) if _baseline(other.settings, row.settings)]
+        if alike:
+            found.append([max(alike, key=lambda pair: _shared(pair[0].settings, row.settings))[1], name])
+    relational = {name for row, name in zip(rows, names) if row.settings.get("weighting") == "relation"}
+    return sorted(found, key=lambda pair: pair[1] not in relational)
+
+
+def _baseline(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    same = all(one.get(key) == other.get(key) for key in ("method", *ALWAYS))
+    return same and one.get("weighting") == "fixed"
+
+
+def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+    return sum(one[key] == other[key] for key in one if key in other)
+
+
+def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
+    """What the charts show of a row."""
+    runs = [run for run in row.runs if run.matrices]
+    found: dict[str, list[Block]] = {"runs": [record for run in row.runs for record in _points(run)]}
+    found["average"] = [record for setting in SETTINGS for record in _average(runs, setting)]
+    found["matrix"] = [record for setting in SETTINGS for record in _matrix(runs, setting, CELLS // rows)]
+    found["weights"] = _weights(row, WEIGHTS // rows)
+    return found | classes.tables(row.runs, rows)
+
+
+def _alike(runs: Sequence[Run], setting: str) -> list[list[list[float]]]:
+    """The runs' matrices that have the shape of the first."""
+    all_of = [run.matrices[setting] for run in runs if setting in run.matrices]
+    shape = lambda matrix: (len(matrix), len(matrix[0]))
+    return [matrix for matrix in all_of if shape(matrix) == shape(all_of[0])]
+
+
+def _after(matrix: Sequence[Sequence[float]]) -> list[int]:
+    """After how many tasks each row of a matrix was measured; all at once is after the last."""
+    return [len(matrix[0])] if len(matrix) == 1 else list(range(1, len(matrix) + 1))
+
+
+def _average(runs: Sequence[Run], setting: str) -> list[Block]:
+    """Mean accuracy over the tasks learned so far, after each task; over the runs its mean and deviation."""
+    if not (matrices := _alike(runs, setting)):
+        return []
+    after = _after(matrices[0])
+    seen = [spread([fmean(matrix[i][:t]) for matrix in matrices]) for i, t in enumerate(after)]
+    pairs = rounded([[of["mean"], of["std"] or 0.0] for of in seen], 3)
+    return [{"setting": setting, "after": after, "mean": [p[0] for p in pairs], "std": [p[1] for p in pairs]}]
+
+
+def _matrix(runs: Sequence[Run], setting: str, most: int) -> list[Block]:
+    """The mean accuracy of each task after each task."""
+    matrices = _alike(runs, setting)
+    if not matrices or len(SETTINGS) * len(matrices[0]) * len(matrices[0][0]) > most:
+        return []
+    mean = [[fmean(cells) for cells in zip(*rows)] for rows in zip(*matrices)]
+    tasks = list(range(1, len(mean[0]) + 1))
+    return [{"setting": setting, "after": _after(mean), "task": tasks, "mean": rounded(mean, 2)}]
+
+
+def _points(run: Run) -> list[Block]:
+    """A run's figures in each setting, with what it had learned and what it kept of all tasks but the last."""
+    minutes = None if run.seconds is None else round(run.seconds / 60, 3)
+    found = []
+    for setting in SETTINGS:
+        matrix, figures = run.matrices.get(setting), {m: run.value(m, setting) for m in METRICS}
+        if matrix and len(matrix) == len(matrix[0]) > 1:
+            old = range(len(matrix) - 1)
+            figures |= {"learned": fmean(matrix[i][i] for i in old), "kept": fmean(matrix[-1][i] for i in old)}
+        found.append({"setting": setting, "seed": run.seed, "minutes": minutes, **rounded(figures, 3)})
+    return found
+
+
+def _weights(row: Row, most: int) -> list[Block]:
+    """The learned weights of the row's first run that has some, epoch by epoch."""
+    if row.settings.get("weighting", "fixed") == "fixed":
+        return []
+    for run in row.runs:
+        epochs = [(n, epoch) for n, epoch in enumerate(run.history.epochs, 1) if epoch.weights]
+        if epochs:
+            terms = list(epochs[0][1].weights)
+            every = -(-len(epochs) // max(2, min(POINTS, most // (5 * len(terms)))))
+            return [_curve(term, epochs[::every], run.seed) for term in terms]
+    return []
+
+
+def _curve(term: str, epochs: Sequence[tuple[int, Any]], seed: int | None) -> Block:
+    of = [(n, epoch.task + 1, epoch.weights[term]) for n, epoch in epochs if term in epoch.weights]
+    columns = {key: rounded([getattr(w, key) for *_, w in of], 4) for key in ("mean", "low", "high")}
+    return {"term": term, "seed": seed, "epoch": [n for n, *_ in of], "task": [task for _, task, _ in of], **columns}
+
+
+def _notes(rows: Sequence[Row], sets: Mapping[str, Sequence[Block]]) -> list[str]:
+    """What the page leaves out, and why."""
+    there = {record["label"] for record in sets["matrix"]}
+    averaged = {record["label"] for record in sets["average"]}
+    found = []
+    if missing := len(averaged - there):
+        found.append(f"{missing} rows have more tasks than fit on a page of so many rows: fewer rows show them all.")
+    if bare := len(rows) - len(averaged):
+        found.append(f"{bare} of {len(rows)} rows have no accuracy matrix on record.")
+    return found

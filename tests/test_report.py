@@ -1,0 +1,235 @@
+"""The page about many runs: its data are the records', and what a browser shows of them."""
+
+import json
+import math
+import re
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from pages import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
+from typer.testing import CliRunner
+
+from everlearn.cli.app import app
+from everlearn.collection import collect
+from everlearn.report.web import figures
+from everlearn.report.web import page as web
+from everlearn.report.web.data import block
+
+NEEDED = pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make(tmp_path_factory.mktemp("made") / "runs")
+
+
+def written(paths, file):
+    file.write_text(web.page([str(path) for path in paths]), encoding="utf-8")
+    return file.as_uri()
+
+
+def read(html):
+    """The data block of a page."""
+    return json.loads(re.search(r'id="data">(.*?)</script>', html, re.S)[1])
+
+
+# Data -----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_data_block_is_what_the_records_say():
+    found = collect([RESULTS / "cifar10", RESULTS / "again"], index=False)
+    data = block(found, ["results"])
+    assert len(data["rows"]) == len(found.rows)
+    for of in data["rows"]:
+        row = found.row(of["label"])
+        assert [run["seed"] for run in of["runs"]] == [run.seed for run in row.runs] and of["again"] == [*row.repeated]
+        for setting in ("class_il", "task_il"):
+            for metric in ("acc", "forgetting"):
+                ours, theirs = of["figures"][setting][metric], row.spread(metric, setting)
+                assert (ours is None) == (theirs is None)
+                assert ours is None or math.isclose(ours["mean"], theirs["mean"], abs_tol=1e-6)
+        if row.published:
+            assert of["published"]["class_il"]["acc"] == list(row.published["class_il"]["acc"])
+    for record in data["sets"]["matrix"]:
+        matrices = [run.matrices[record["setting"]] for run in found.row(record["label"]).runs]
+        mean = [[sum(cells) / len(matrices) for cells in zip(*rows)] for rows in zip(*matrices)]
+        assert record["mean"] == [[pytest.approx(value, abs=0.005) for value in row] for row in mean]
+    assert [data_label(data, name).split(",")[0] for name in pair_of(data, "rer, ")] == ["er", "rer"]
+
+
+def data_label(data, name):
+    return next(row["label"] for row in data["rows"] if row["id"] == name)
+
+
+def pair_of(data, label):
+    return next(pair for pair in data["pairs"] if data_label(data, pair[1]).startswith(label))
+
+
+def test_what_classes_lost_is_what_the_confusions_say(made):
+    found = collect([made])
+    for record in block(found, [])["sets"]["classes"]:
+        runs = found.row(record["label"]).runs
+        for end, key in ((-1, "last"),):
+            sums = [[sum(of) for of in zip(*rows)] for rows in zip(*(r.ends[end].confusion.matrix(4) for r in runs))]
+            right = [100 * row[i] / sum(row) for i, row in enumerate(sums)]
+            assert record[key] == [pytest.approx(value, abs=0.005) for value in right]
+        assert all(best >= last for best, last in zip(record["best"], record["last"]))
+        assert all(points > 0 for to in record["to"] for _, points in to)
+
+
+def test_names_made_of_html_and_scripts_stay_inside_the_data_block(made, tmp_path):
+    html = web.page([str(dangerous(made, tmp_path))])
+    data = read(html)
+    assert HOSTILE in {row["label"] for row in data["rows"]} and "<img src=x" not in html
+    assert any(HOSTILE in problem["why"] for problem in data["problems"])
+
+
+def test_without_the_extra_the_page_has_tables_and_says_what_is_missing(made, monkeypatch):
+    monkeypatch.setattr(web, "charts", lambda: False)
+    html = web.page([str(made)])
+    assert "pip install &#39;everlearn[report]&#39;" in html or "pip install 'everlearn[report]'" in html
+    assert len(html) < 100_000 and len(read(html)["rows"]) == 2
+
+
+@NEEDED
+def test_a_page_of_200_runs_of_ten_tasks_has_at_most_two_megabytes(tmp_path):
+    row = {"mean": 50.0}
+    matrix = [[(7 * i + 3 * j) % 100 + 0.125 for j in range(10)] for i in range(10)]
+    of = {"acc": 50.123, "bwt": -1.25, "forgetting": 1.5, "fwt": 0.5, "matrix": matrix}
+    rows = {
+        f"row {n}": {"runs": [{"seed": seed, "class_il": of, "task_il": of, "seconds": 9.5} for seed in range(2)]}
+        for n in range(100)
+    }
+    (tmp_path / "study.json").write_text(json.dumps({"study": "large", "rows": rows}))
+    begun = time.monotonic()
+    html = web.page([str(tmp_path)])
+    assert len(html.encode()) <= 2_000_000 and time.monotonic() - begun < 60 and row
+    assert len(read(html)["sets"]["matrix"]) == 200
+
+
+def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    call = lambda *words: CliRunner().invoke(app, ["report", *map(str, words)])
+    done = call(made, "--html", "page.html", "--only", "rer")
+    assert done.exit_code == 0 and "written to page.html" in done.stdout
+    assert [row["label"] for row in read(Path("page.html").read_text())["rows"]] == ["rer"]
+    for words, sentence in (
+        ((), "there is no runs"),
+        ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
+        ((made, "--html", "no/where.html"), "No such file or directory"),
+    ):
+        failed = call(*words)
+        assert failed.exit_code in (1, 2) and sentence in failed.stderr and failed.stderr.count("\n") == 1
+
+
+@NEEDED
+def test_figures_are_the_same_charts_as_svg_and_pdf(made, tmp_path):
+    (tmp_path / "runs").mkdir()
+    data = web.of_paths([str(dangerous(made, tmp_path / "runs"))])
+    names = dict(figures.figures(data))
+    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair"}
+    assert all(re.fullmatch(r"[a-z0-9+._-]+", name) for name in names)
+    keep = {"average", "confusion", "classes", "runs"}
+    data["sets"] = {name: records if name in keep else [] for name, records in data["sets"].items()}
+    data["rows"] = data["rows"][:2]
+    written = figures.write(data | {"pairs": []}, tmp_path / "figures")
+    assert len(written) == 2 * len(list(figures.figures(data | {"pairs": []}))) >= 12
+    for file in (tmp_path / "figures").iterdir():
+        if file.suffix == ".svg":
+            root = ElementTree.fromstring(file.read_text())
+            assert root.tag.endswith("svg") and not [e for e in root.iter() if e.tag.endswith(("img", "script"))]
+        else:
+            assert file.read_bytes().startswith(b"%PDF")
+
+
+def test_figures_without_the_extra_are_refused_in_a_sentence(made, tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "charts", lambda: False)
+    failed = CliRunner().invoke(app, ["report", str(made), "--figures", str(tmp_path / "f")])
+    assert failed.exit_code == 2 and "pip install 'everlearn[report]'" in failed.stderr
+
+
+# In a browser ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def visit(browser, made, tmp_path_factory):  # noqa: F811
+    if not web.charts():
+        pytest.skip("needs everlearn[report]")
+    opened = Visit(browser, written([made], tmp_path_factory.mktemp("page") / "page.html"))
+    yield opened
+    opened.close()
+
+
+def test_the_page_is_quiet_and_asks_for_nothing(visit):
+    assert not visit.said and all(url.startswith(("file:", "data:")) for url in visit.asked)
+    assert len([url for url in visit.asked if url.startswith("file:")]) == 1
+
+
+def test_values_read_back_from_the_page_are_the_records(visit, made):
+    found = collect([made])
+    shown = dict(zip(visit.page.locator("#leaderboard .pick").all_text_contents(), visit.column("acc.class_il")))
+    told = {row.label: row.spread() for row in found.rows}
+    assert shown == {label: f"{of['mean']:.2f} ± {of['std']:.2f}" for label, of in told.items()}
+    for gain in [g for g in visit.column("gain") if g != "measured on this"]:
+        ours = found.row("rer").gain(found.row("er"))
+        sign = "+" if ours.mean > 0 else ""
+        expected = f"{sign}{ours.mean:.2f} ± {ours.half_width:.2f} ({ours.better} of {ours.seeds})"
+        assert gain == expected.replace("-", "−")
+    cells = {(c["task"], c["after"]): c["mean"] for c in visit.shown("matrix-base")}
+    runs = found.row("er").runs
+    for (task, after), mean in cells.items():
+        values = [run.matrices["class_il"][after - 1][task - 1] for run in runs]
+        assert mean == pytest.approx(sum(values) / len(values), abs=0.005)
+    assert len(cells) == 4
+    memory = {(c["after"], c["place"]): c["count"] for c in visit.shown("memory-other")}
+    ends = [run.ends for run in found.row("rer").runs]
+    for (after, place), count in memory.items():
+        assert count == pytest.approx(sum(of[after - 1].memory[place] for of in ends) / 2, abs=0.005)
+    assert {c["term"] for c in visit.shown("weights-other")} == {"new", "memory"}
+
+
+def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
+    start = visit.page.url
+    names = lambda: visit.page.locator("#leaderboard .pick").all_text_contents()
+    visit.act('[data-key="sort label"]', "press", "Enter")
+    assert names() == ["er", "rer"]
+    visit.act('[data-key="sort label"]', "press", "Enter")
+    assert names() == ["rer", "er"] and "sort=-label" in visit.page.url
+    assert visit.page.evaluate("document.activeElement.dataset.key") == "sort label", "the focus stays"
+    visit.act('#leaderboard input[aria-label="draw er"]', "press", "Space")
+    assert {record["label"] for record in visit.shown("average")} == {"rer"}
+    visit.act('[data-key^="pick"]:text-is("rer")')
+    visit.act("#task_il", "check")
+    link, seen = visit.page.url, (names(), visit.column("gain"), visit.shown("average"))
+    assert {record["setting"] for record in seen[2]} == {"task_il"}
+    visit.go(start)
+    visit.go(link)
+    assert (names(), visit.column("gain"), visit.shown("average")) == seen
+    assert visit.page.locator("tr.base .pick").text_content() == "rer" and visit.page.locator("#task_il").is_checked()
+    visit.go(start.split("#")[0])
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious(browser, visit, scheme):  # noqa: F811
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    other = Visit(browser, visit.page.url, color_scheme=scheme, viewport={"width": 400, "height": 800})
+    wrong = [v for v in axe.run(other.page).response["violations"] if v["impact"] in ("serious", "critical")]
+    assert not wrong, [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in wrong]
+    assert other.page.evaluate("document.documentElement.scrollWidth") <= 400, "nothing hangs over the edge"
+    says = other.page.locator('[role="img"]:visible').evaluate_all("all => all.map((e) => e.ariaLabel)")
+    assert len(says) > 8 and all(len(sentence) > 30 for sentence in says)
+    other.close()
+
+
+@NEEDED
+def test_dangerous_names_are_text(browser, made, tmp_path):  # noqa: F811
+    (tmp_path / "runs").mkdir()
+    other = Visit(browser, written([dangerous(made, tmp_path / "runs")], tmp_path / "page.html"))
+    other.act("#stream", "select_option", "")
+    assert not other.said and other.page.title() == "everlearn: Results" and not other.page.locator("img").count()
+    assert HOSTILE in other.page.locator("#leaderboard .pick").all_text_contents()
+    assert any(HOSTILE in cell for cell in other.page.locator("#problems td").all_text_contents())
+    assert any(c["this"].startswith(HOSTILE) for c in other.shown("confusion-base"))
+    other.close()
