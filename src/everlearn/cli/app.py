@@ -166,7 +166,7 @@ def fail(sentence: str, code: int) -> NoReturn:
 
 def tell(sentence: str, name: str = "everlearn") -> None:
     """A sentence on stderr; names in it are anybody's, so what is no visible character is not printed."""
-    print(f"{name}: {printable(sentence)}", file=sys.stderr)
+    print(f"{name}: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)
