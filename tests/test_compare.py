@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-
 from statistics import fmean, stdev
 
 import pytest
@@ -67,7 +66,6 @@ def test_the_leaderboard_has_the_best_first_and_fits(width):
     for figure in (shown, "72.11 ± 1.41", "Published: as in table1-cifar10"):
         assert figure in text
     assert result.stdout.index(shown[:5]) < result.stdout.index("73.77") < result.stdout.index("54.56")
-
 
 
 def test_every_form_has_the_same_figures():

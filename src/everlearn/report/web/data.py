@@ -138,10 +138,16 @@ def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
 
 
 def _alike(runs: Sequence[Run], setting: str) -> list[list[list[float]]]:
-    """The runs' matrices that have the shape of the first."""
-    all_of = [run.matrices[setting] for run in runs if setting in run.matrices]
+    """The runs' matrices that have the shape of the first; others' results may lack a cell."""
+    all_of = [matrix for run in runs if (matrix := whole(run.matrices.get(setting)))]
     shape = lambda matrix: (len(matrix), len(matrix[0]))
     return [matrix for matrix in all_of if shape(matrix) == shape(all_of[0])]
+
+
+def whole(matrix: Sequence[Sequence[float | None]] | None) -> list[list[float]] | None:
+    """A matrix of which no cell is lacking."""
+    rows = [[value for value in row if value is not None] for row in matrix or ()]
+    return rows if rows and all(len(row) == len(own) for row, own in zip(rows, matrix or ())) else None
 
 
 def _after(matrix: Sequence[Sequence[float]]) -> list[int]:
@@ -174,7 +180,7 @@ def _points(run: Run) -> list[Block]:
     minutes = None if run.seconds is None else round(run.seconds / 60, 3)
     found = []
     for setting in SETTINGS:
-        matrix, figures = run.matrices.get(setting), {m: run.value(m, setting) for m in METRICS}
+        matrix, figures = whole(run.matrices.get(setting)), {m: run.value(m, setting) for m in METRICS}
         if matrix and len(matrix) == len(matrix[0]) > 1:
             old = range(len(matrix) - 1)
             figures |= {"learned": fmean(matrix[i][i] for i in old), "kept": fmean(matrix[-1][i] for i in old)}
