@@ -223,7 +223,7 @@ def test_seeds_from_several_folders_are_one_row(made, tmp_path):
 # What is no complete run ----------------------------------------------------------------------------------------------
 
 
-def test_an_unfinished_run_shows_how_far_it_is(made, tmp_path):
+def test_an_unfinished_run_shows_how_far_it_is(made, tmp_path, monkeypatch):
     experiment = Experiment.parse(result_of(made)["experiment"])
     part = Store(tmp_path).part(experiment)
     part.mkdir()
@@ -236,6 +236,8 @@ def test_an_unfinished_run_shows_how_far_it_is(made, tmp_path):
     assert not run.resumable and len(run.history.epochs) == 3 and run.history.damage is None
     (part / "checkpoint").touch()
     assert collect([part]).unfinished[0].resumable
+    monkeypatch.chdir(part)
+    assert collect(["."]).unfinished[0].name == experiment.name
     assert not found.rows and not found.problems
 
 

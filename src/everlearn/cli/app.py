@@ -22,8 +22,9 @@ import typer.main
 from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
-COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "report", "watch")
+COMMANDS = ("demo", "run", "again", "study", "tune", "compare", "explain", "report", "watch", "import")
 COMMANDS += ("methods", "weightings", "streams", "data", "bench")
+FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
@@ -42,7 +43,7 @@ class Group(typer.core.TyperGroup):
     def get_command(self, ctx, name: str):
         if name not in COMMANDS:
             return None
-        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{name}").app)
+        return typer.main.get_command(importlib.import_module(f"everlearn.cli.{FILES.get(name, name)}").app)
 
     def main(self, *args, standalone_mode: bool = True, **extra):
         try:
@@ -161,7 +162,7 @@ def fail(sentence: str, code: int) -> NoReturn:
 
 def tell(sentence: str, name: str = "everlearn") -> None:
     """A sentence on stderr; names in it are anybody's, so what is no visible character is not printed."""
-    print(f"{name}: {printable(sentence)}", file=sys.stderr)
+    print(f"{name}: {printable(' '.join(sentence.splitlines()))}", file=sys.stderr)
 
 
 @app.callback(invoke_without_command=True)

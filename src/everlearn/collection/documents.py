@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from everlearn.collection.model import SETTINGS, Figures, Repeat, Run, no_figures
+from everlearn.collection.model import SETTINGS, Figures, Matrices, Repeat, Run, no_figures
 from everlearn.errors import BadInput
 from everlearn.experiments import records
 from everlearn.experiments.experiment import Experiment
@@ -27,6 +27,7 @@ KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
     "study": {"rows"},
     "curves": {"task", "phase", "loss", "weights"},
+    "imported": {"imported", "runs"},
     "seeds": {"runs"},
 }
 
@@ -36,7 +37,7 @@ class Foreign(ValueError):
 
 
 def kind(document: Any) -> str:
-    """What a document is, by its keys: run, study, seeds, again, demo, curves, or foreign."""
+    """What a document is, by its keys: run, study, seeds, imported, again, demo, curves, or foreign."""
     if not isinstance(document, dict) or not document:
         return "foreign"
     for name, keys in KINDS.items():
@@ -53,6 +54,8 @@ def digests(document: Any, name: str, place: str) -> list[Digest]:
         return [digest(document, name)]
     if what == "seeds":
         return [digest(run, f"{name}, {n + 1}") for n, run in enumerate(document["runs"])]
+    if what == "imported":
+        return [_imported(run, str(document["imported"])) for run in document["runs"]]
     if what == "demo":
         return [
             digest(run, f"{name}, {label}, {n + 1}", label=str(label), study=name)
@@ -125,6 +128,25 @@ def _study(document: Mapping[str, Any]) -> list[Digest]:
     return found
 
 
+def _imported(run: Mapping[str, Any], whose: str) -> Digest:
+    """Somebody else's run: all that is known of it is in its document."""
+    settings, seed = plain(dict(run["settings"])), run.get("seed")
+    figures, matrices = measured(run)
+    return {
+        "name": str(run["name"]),
+        "seed": None if seed is None else int(seed),
+        "key": _hash([whose, settings]),
+        "recipe": None,
+        "title": f"{settings.get('method', '')} ({whose})",
+        "settings": settings,
+        "figures": figures,
+        "matrices": matrices,
+        "seconds": None,
+        "classes": [],
+        "provenance": {"imported": whose},
+    }
+
+
 def described_by(document: Mapping[str, Any]) -> Digest:
     """What an experiment's document says, as far as it can be understood."""
     try:
@@ -150,7 +172,7 @@ def _flat(experiment: Experiment) -> dict[str, Any]:
     return {key: plain(value) for key, value in flat.items() if key != "seed"}
 
 
-def measured(document: Mapping[str, Any]) -> tuple[Figures, dict[str, list[list[float]]]]:
+def measured(document: Mapping[str, Any]) -> tuple[Figures, Matrices]:
     """Figures and matrices of a result; what is not there is None, or no matrix."""
     figures, matrices = no_figures(), {}
     for setting in SETTINGS:
@@ -159,7 +181,7 @@ def measured(document: Mapping[str, Any]) -> tuple[Figures, dict[str, list[list[
             continue
         figures[setting] |= {metric: number(of[metric]) for metric in METRICS if of.get(metric) is not None}
         if of.get("matrix"):
-            matrices[setting] = [[number(value) for value in row] for row in of["matrix"]]
+            matrices[setting] = [[None if v is None else number(v) for v in row] for row in of["matrix"]]
             if len({*map(len, matrices[setting])}) != 1:
                 raise ValueError("rows of different lengths")
     if all(value is None for of in figures.values() for value in of.values()):

@@ -46,6 +46,8 @@ class Look:
 
     def __init__(self, given: Path | str, indexed: bool = True):
         self.given, self.root = str(given), Path(given)
+        if self.root.name in ("", ".."):  # `.` is to be known by its name, too
+            self.root = self.root.resolve()
         self.index = Index(self.root) if indexed and self.root.is_dir() else None
 
     def found(self) -> Found:

@@ -16,6 +16,8 @@ from everlearn.metrics import METRICS, Accuracies
 
 SETTINGS = Accuracies._fields  # class_il and task_il
 Figures = dict[str, dict[str, float | None]]  # by setting and metric; None where it is not known
+# By setting: a row per task learned, a column per task; None where others did not measure it.
+Matrices = dict[str, list[list[float | None]]]
 HIGHER = {"acc": True, "bwt": True, "forgetting": False, "fwt": True, "seconds": False}  # is more of it better?
 
 
@@ -48,7 +50,7 @@ class Run:
     title: str  # what its method and weighting are called together
     settings: dict[str, Any]  # by the names they are set by, without the seed; those that are known
     figures: Figures
-    matrices: dict[str, list[list[float]]]  # by setting: a row per task learned, a column per task; may be empty
+    matrices: Matrices  # may be empty
     seconds: float | None
     classes: tuple[str, ...]
     provenance: dict[str, Any]

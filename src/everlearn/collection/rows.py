@@ -157,9 +157,10 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
 
 
 def _comparable(row: Row, other: Row) -> bool:
-    """Do they have the same stream, network, epochs and, if both have one, memory?"""
+    """Do they have the same stream, network, epochs and memory, as far as it is known of both?"""
     one, two = row.settings, other.settings
-    return all(one.get(k) == two.get(k) or (k == "memory" and 0 in (one.get(k), two.get(k))) for k in ALWAYS)
+    alike = lambda k: one[k] == two[k] or (k == "memory" and 0 in (one[k], two[k]))
+    return all(alike(key) for key in ALWAYS if key in one and key in two)
 
 
 def _unlike(row: Row, other: Row) -> int:

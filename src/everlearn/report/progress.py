@@ -21,6 +21,7 @@ from rich.table import Column
 
 from everlearn import launchers
 from everlearn.core import ranks
+from everlearn.errors import printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import DONE
@@ -69,7 +70,7 @@ class Display:
         whole = self._epochs[experiment]
         if record["event"] == "epoch":
             self._done[experiment] = min(self._done[experiment] + 1, whole)
-            who = f"{experiment.label} on {experiment.stream.name}, seed {experiment.seed}"
+            who = printable(f"{experiment.label} on {experiment.stream.name}, seed {experiment.seed}")
             text = f"{who}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {epochs}"
             self._progress.update(self._bar, description=text)
             # To a log file a line now and then.

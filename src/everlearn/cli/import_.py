@@ -1,0 +1,60 @@
+"""everlearn import: others' results beside ours."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+from everlearn.cli.app import command
+from everlearn.errors import BadInput
+
+EXAMPLES = """Examples:
+  everlearn import mammoth mammoth/data/results
+  everlearn import avalanche logs/er-seed0 logs/er-seed1 --out er.json
+  everlearn compare runs mammoth.json --against er"""
+
+
+class Source(StrEnum):
+    mammoth, avalanche = "mammoth", "avalanche"
+
+
+@command(EXAMPLES)
+def app(
+    source: Annotated[Source, typer.Argument(metavar="mammoth|avalanche", help="Whose results they are.")],
+    logs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="LOGS", help="Mammoth's logs.pyd, Avalanche's eval_results.csv, or folders with such in them."
+        ),
+    ],
+    out: Annotated[Optional[Path], typer.Option("--out", help="The document.  [default: mammoth.json, …]")] = None,
+    setting: Annotated[
+        str, typer.Option("--setting", help="Of Avalanche's accuracies: class_il or task_il.")
+    ] = "class_il",
+) -> None:
+    """Read others' results into a document that `everlearn compare` sets beside ours."""
+    from everlearn.collection import avalanche, collect, mammoth
+    from everlearn.report import board, console
+
+    if source is Source.mammoth and setting != "class_il":
+        raise BadInput("--setting is for avalanche; mammoth's folders say which it is")
+    found = mammoth.read(logs) if source is Source.mammoth else avalanche.read(logs, setting)
+    file = out or Path(f"{source.value}.json")
+    if file.exists() and not _ours(file):
+        raise BadInput(f"{file} is there and no import; choose another --out")
+    file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    screen = console()
+    screen.print(board.sheet(board.board(collect([file], index=False))))
+    screen.print(f"{len(found['runs'])} runs written to {file}", soft_wrap=True)
+
+
+def _ours(file: Path) -> bool:
+    """Is it an earlier import?"""
+    try:
+        return "imported" in json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return False
