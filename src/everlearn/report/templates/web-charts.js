@@ -74,7 +74,8 @@ async function draw(chart) {
   spec.datasets = { [spec.data.name]: structuredClone(DATA.sets[spec.data.name]) };
   for (const param of spec.params || []) if (param.name in chart.params) param.value = chart.params[param.name];
   if (chart.name === "classes") spec.height = Math.min(900, 17 * Math.max(...DATA.sets.classes.map((record) => record.name.length)));
-  if (chart.name === "stream" && Math.max(...DATA.sets.matrix.map((record) => record.task.length)) <= PALETTE.length) {
+  const tasks = DATA.sets.matrix.filter((record) => within().some((row) => row.id === record.row)).map((record) => record.task.length);
+  if (chart.name === "stream" && Math.max(...tasks) <= PALETTE.length) {
     for (const layer of spec.layer) layer.encoding.color.type = "nominal"; // few tasks: colours further apart
   }
   const place = h("div", { class: "drawing" }); // Vega gives the element it draws in a role of its own
@@ -116,9 +117,13 @@ function charts() {
   }).catch((error) => console.error(error));
 }
 
-function redraw() {
+function forget() {
   for (const { view } of drawn.values()) view.finalize();
   drawn.clear();
+}
+
+function redraw() {
+  forget();
   charts();
 }
 

@@ -10,7 +10,7 @@ function columns() {
     const acc = figure("acc", setting);
     found.push({ key: `acc.${setting}`, title: `${name} ACC`, value: (row) => acc(row) && acc(row).mean, text: (row) => spread(acc(row)), strong: true });
     const printed = (row) => row.published && row.published[setting] && row.published[setting].acc;
-    if (DATA.rows.some(printed)) {
+    if (within().some(printed)) {
       const text = (row) => (printed(row) ? spread({ mean: printed(row)[0], std: printed(row)[1] }) : "");
       found.push({ key: `published.${setting}`, title: "published", value: (row) => printed(row) && printed(row)[0], text, soft: true, hint: (row) => row.table });
     }
@@ -20,7 +20,7 @@ function columns() {
   const more = (row) => (base && row !== base ? gain(row, base, state.setting) : null);
   found.push({ key: "gain", title: "gain, 95 %", value: (row) => more(row) && more(row).mean, text: (row) => (row === base ? "measured on this" : gained(more(row))) });
   found.push({ key: "seconds", title: "time a run", value: (row) => row.seconds && row.seconds.mean, text: (row) => duration(row.seconds && row.seconds.mean) });
-  if (DATA.rows.some((row) => row.again[0])) found.push({ key: "again", title: "run again", value: (row) => row.again[0], text: again, hint: repeated });
+  if (within().some((row) => row.again[0])) found.push({ key: "again", title: "run again", value: (row) => row.again[0], text: again, hint: repeated });
   return found;
 }
 
@@ -55,7 +55,7 @@ function named(row) {
   const box = h("input", { type: "checkbox", "data-key": `show ${row.id}`, "aria-label": `draw ${row.label}`, onchange: (event) => toggle(row.id, event.target.checked) });
   box.checked = isShown(row);
   const pressed = String(row.id === state.base);
-  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: "measure the others' gains on this row", onclick: () => change({ base: row.id }) }, row.label);
+  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, row.label);
   return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark, button));
 }
 

@@ -20,7 +20,7 @@ function h(tag, attributes, ...children) {
 
 const byId = (id) => DATA.rows.find((row) => row.id === id);
 const streams = () => [...new Set(DATA.rows.map((row) => row.stream))];
-const within = () => DATA.rows.filter((row) => !state.stream || row.stream === state.stream);
+const within = () => DATA.rows.filter((row) => row.stream === state.stream);
 const isShown = (row) => (state.shown ? state.shown.has(row.id) : within().indexOf(row) < MOST);
 const shownIds = () => within().filter(isShown).map((row) => row.id);
 const of = (name, row) => DATA.sets[name].filter((record) => record.row === row);
@@ -69,9 +69,9 @@ function fragment() {
 function start(stream) {
   const all = streams();
   const counts = all.map((name) => DATA.rows.filter((row) => row.stream === name).reduce((sum, row) => sum + row.runs.length, 0));
-  const most = all.length > 1 ? all[counts.indexOf(Math.max(...counts))] : "";
+  const most = all.length ? all[counts.indexOf(Math.max(...counts))] : "";
   const chosen = stream === undefined ? most : stream;
-  const rows = DATA.rows.filter((row) => !chosen || row.stream === chosen);
+  const rows = DATA.rows.filter((row) => row.stream === chosen);
   const ids = rows.map((row) => row.id);
   const pair = DATA.pairs.find((pair) => pair.every((id) => ids.includes(id))) || [ids[1] || ids[0] || "", ids[0] || ""];
   return { setting: "class_il", base: pair[0], other: pair[1], sort: "-acc.class_il", stream: most };
@@ -79,7 +79,7 @@ function start(stream) {
 
 function restore() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const stream = words.has("stream") && ["", ...streams()].includes(words.get("stream")) ? words.get("stream") : undefined;
+  const stream = words.has("stream") && streams().includes(words.get("stream")) ? words.get("stream") : undefined;
   Object.assign(state, start(stream), { shown: null });
   if (stream !== undefined) state.stream = stream;
   if (words.get("setting") in SETTINGS) state.setting = words.get("setting");
@@ -107,6 +107,7 @@ function toggle(id, on) {
 
 function setStream(stream) {
   const { base, other } = start(stream);
+  forget();
   change({ stream, base, other, shown: null });
 }
 
@@ -122,7 +123,7 @@ function options(id, rows, chosen) {
 function controls() {
   const all = streams();
   $("stream-box").hidden = all.length < 2;
-  fill("stream", h("option", { value: "" }, "all"), ...all.map((name) => h("option", { value: name }, name || "not known")));
+  fill("stream", ...all.map((name) => h("option", { value: name }, name)));
   $("stream").value = state.stream;
   options("base", within(), state.base);
   options("other", within(), state.other);
@@ -164,7 +165,7 @@ async function refresh() {
       if (!answer.ok) throw new Error(String(answer.status));
       DATA = await answer.json();
       tag = answer.headers.get("ETag");
-      const kept = [state.base, state.other].every((id) => byId(id)) && DATA.rows.length;
+      const kept = within().length && [state.base, state.other].every((id) => byId(id));
       if (!kept) restore();
       version += 1;
       render();

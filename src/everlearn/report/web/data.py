@@ -8,7 +8,7 @@ from typing import Any
 
 from everlearn.collection import Collection, Row, Run
 from everlearn.collection.model import SETTINGS
-from everlearn.collection.rows import ALWAYS, shown
+from everlearn.collection.rows import ALWAYS, labels, shown
 from everlearn.metrics import METRICS, spread
 from everlearn.report.web import classes, progress
 from everlearn.report.web.rounding import rounded
@@ -27,22 +27,28 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
     """The page's data. `memo` keeps what was read of complete rows for the next time."""
     from scipy.stats import t
 
-    rows = sorted(collection.rows, key=_rank)
-    names = _names(rows)
+    streams = _streams(collection.rows)
+    rows = sorted(collection.rows, key=lambda row: (streams[row.label], *_rank(row)))
+    names, short = _names(rows), _labels(rows, streams)
     memo = {} if memo is None else memo
     sets: dict[str, list[Block]] = {name: [] for name in ("average", "matrix", "runs", *classes.SETS, "weights")}
-    for place, (row, name) in enumerate(zip(rows, names)):
+    own = [streams[row.label] for row in rows]
+    looks = [look(own[:place].count(stream)) for place, stream in enumerate(own)]
+    for row, name, drawn in zip(rows, names, looks):
         key = (len(rows), *((str(run.place), run.name, str(run.provenance.get("finished"))) for run in row.runs))
         if key not in memo:
             memo[key] = _tables(row, len(rows))
-        mark = {"row": name, "label": row.label, **look(place)}
+        mark = {"row": name, "label": short[row.label], **drawn}
         for of, records in memo[key].items():
             sets[of] += [{**mark, **record} for record in records]
     locked = progress.locked() if collection.unfinished else None
     seeds = max((len(row.runs) for row in rows), default=1)
     return {
         "paths": list(paths),
-        "rows": [_row(row, name, place) for place, (row, name) in enumerate(zip(rows, names))],
+        "rows": [
+            {"id": name, "label": short[row.label], "full": row.label, "stream": streams[row.label]} | drawn | _row(row)
+            for row, name, drawn in zip(rows, names, looks)
+        ],
         "pairs": _pairs(rows, names),
         "t": [float(t.ppf(0.975, free)) for free in range(1, max(2, seeds))],  # by degrees of freedom
         "unfinished": [progress.described(run, locked) for run in collection.unfinished],
@@ -53,15 +59,41 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
 
 
 def look(place: int) -> Block:
-    """How the row in this place is drawn: seven colours, then other dashes and shapes."""
+    """How the row in this place of its stream is drawn: seven colours, then other dashes and shapes."""
     kind = place // len(COLOURS) % len(DASHES)
     return {"colour": COLOURS[place % len(COLOURS)], "dash": DASHES[kind], "shape": SHAPES[kind]}
 
 
-def _rank(row: Row) -> tuple[str, float]:
-    """Streams by name, in each the most accurate first."""
+def _rank(row: Row) -> tuple[bool, float]:
+    """The most accurate first."""
     acc = row.spread()
-    return str(row.settings.get("stream", "")), -(acc["mean"] or 0) if acc else 1.0
+    return acc is None, -acc["mean"] if acc else 0.0
+
+
+def _streams(rows: Sequence[Row]) -> dict[str, str]:
+    """What each row, by its label, learned: only rows that learned the same are set against each other."""
+    of = lambda row, key: row.settings.get(key)
+    kinds: dict[Any, set[str]] = {}
+    for row in rows:
+        kinds.setdefault(of(row, "stream"), set()).add(repr((of(row, "tasks"), of(row, "classes"))))
+    found = {}
+    for row in rows:
+        words = [str(of(row, "stream") or "not known")]
+        if len(kinds[of(row, "stream")]) > 1:
+            words += [f"{of(row, 'tasks')} tasks"] if of(row, "tasks") else []
+            words += [f"classes {shown(of(row, 'classes'))}"] if of(row, "classes") else []
+        found[row.label] = ", ".join(words)
+    return found
+
+
+def _labels(rows: Sequence[Row], streams: Mapping[str, str]) -> dict[str, str]:
+    """Labels that tell rows from the others of their stream."""
+    found = {}
+    for stream in dict.fromkeys(streams.values()):
+        own = [row for row in rows if streams[row.label] == stream]
+        short = labels([row.runs for row in own])
+        found |= {row.label: label for row, label in zip(own, short)}
+    return found
 
 
 def _names(rows: Sequence[Row]) -> list[str]:
@@ -73,14 +105,10 @@ def _names(rows: Sequence[Row]) -> list[str]:
     return found
 
 
-def _row(row: Row, name: str, place: int) -> Block:
+def _row(row: Row) -> Block:
     again, alike = row.repeated
     devices = dict.fromkeys(str(run.provenance["device"]) for run in row.runs if run.provenance.get("device"))
     return {
-        "id": name,
-        "label": row.label,
-        **look(place),
-        "stream": str(row.settings.get("stream", "")),
         "figures": {s: {m: rounded(row.spread(m, s), 6) for m in METRICS} for s in SETTINGS},
         "seconds": rounded(row.spread("seconds"), 1),
         "runs": [_run(run) for run in row.runs],
@@ -209,8 +237,7 @@ def _curve(term: str, epochs: Sequence[tuple[int, Any]], seed: int | None) -> Bl
 
 def _notes(rows: Sequence[Row], sets: Mapping[str, Sequence[Block]]) -> list[str]:
     """What the page leaves out, and why."""
-    there = {record["label"] for record in sets["matrix"]}
-    averaged = {record["label"] for record in sets["average"]}
+    there, averaged = ({record["row"] for record in sets[name]} for name in ("matrix", "average"))
     found = []
     if missing := len(averaged - there):
         found.append(f"{missing} rows have more tasks than fit on a page of so many rows: fewer rows show them all.")
