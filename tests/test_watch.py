@@ -113,13 +113,14 @@ def test_ctrl_c_ends_it_with_one_line(made):
 def test_during_a_study_the_numbers_on_the_page_are_the_stores(browser, served, tmp_path):  # noqa: F811
     (root,) = served.source.paths
     visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
-    words = ["run", "der++", "--seeds=2", "--epochs=8", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
+    words = ["run", "der++", "--seeds=2", "--epochs=20", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
+    words += ["--set=classes=0,1,2,3", "--set=tasks=2"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     study = subprocess.Popen([sys.executable, "-m", "everlearn", *words, f"--out={root}"], env=environment)
     compared = 0
     while study.poll() is None:
         for run in collect([root], index=False).unfinished:
-            done = _within(2.0, lambda run=run: _epochs(visit, run.name), lambda shown, run=run: shown >= run.done)
+            done = _within(20.0, lambda run=run: _epochs(visit, run.name), lambda shown, run=run: shown >= run.done)
             assert done or not run.place.exists(), (run.name, run.done, _epochs(visit, run.name))
             compared += done and run.done > 0
         time.sleep(0.1)

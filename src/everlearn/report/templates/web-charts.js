@@ -30,7 +30,7 @@ function wanted() {
   const recorded = (name, test = () => true) => DATA.sets[name].some((record) => some.rows.includes(record.row) && test(record));
   const found = [
     { id: "average", name: "average", has: recorded("average"), params: some, says: `Lines: mean accuracy of the tasks learned so far, after each task, of ${drawnRows}. ${ends("average", setting, some.rows)} The table below has the numbers.` },
-    { id: "tradeoff", name: "tradeoff", has: recorded("runs", (record) => record.kept !== undefined), params: some, says: `Points: what each run learned of the tasks and what it kept of them, of ${drawnRows}.` },
+    { id: "tradeoff", name: "tradeoff", has: recorded("runs", (record) => (record.kept ?? null) !== null), params: some, says: `Points: what each run learned of the tasks and what it kept of them, of ${drawnRows}.` },
     { id: "cost", name: "cost", has: recorded("runs", (record) => record.minutes !== null), params: some, says: `Points: accuracy against minutes a run, of ${drawnRows}. The table below has the minutes.` },
     { id: "live", name: "live", has: DATA.sets.live.length, params: {}, says: `Lines: the losses of ${plural(DATA.unfinished.length, "run")} under way, epoch by epoch.` },
   ];

@@ -91,6 +91,7 @@ def _matrix() -> alt.Chart:
         .transform_calculate(tasks="length(datum.task)")
         .transform_flatten(["after", "mean"])
         .transform_flatten(["task", "mean"])
+        .transform_filter("isValid(datum.mean)")
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -165,20 +165,20 @@ def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
     return found | classes.tables(row.runs, rows)
 
 
-def _alike(runs: Sequence[Run], setting: str) -> list[list[list[float]]]:
-    """The runs' matrices that have the shape of the first; others' results may lack a cell."""
-    all_of = [matrix for run in runs if (matrix := whole(run.matrices.get(setting)))]
+def _mean(cells: Iterable[float | None]) -> float | None:
+    """Of accuracies that are all known; others' results may lack some."""
+    known = list(cells)
+    return None if None in known else fmean([cell for cell in known if cell is not None])
+
+
+def _alike(runs: Sequence[Run], setting: str) -> list[list[list[float | None]]]:
+    """The runs' matrices that have the shape of the first."""
+    all_of = [run.matrices[setting] for run in runs if setting in run.matrices]
     shape = lambda matrix: (len(matrix), len(matrix[0]))
     return [matrix for matrix in all_of if shape(matrix) == shape(all_of[0])]
 
 
-def whole(matrix: Sequence[Sequence[float | None]] | None) -> list[list[float]] | None:
-    """A matrix of which no cell is lacking."""
-    rows = [[value for value in row if value is not None] for row in matrix or ()]
-    return rows if rows and all(len(row) == len(own) for row, own in zip(rows, matrix or ())) else None
-
-
-def _after(matrix: Sequence[Sequence[float]]) -> list[int]:
+def _after(matrix: Sequence[Sequence[Any]]) -> list[int]:
     """After how many tasks each row of a matrix was measured; all at once is after the last."""
     return [len(matrix[0])] if len(matrix) == 1 else list(range(1, len(matrix) + 1))
 
@@ -188,9 +188,14 @@ def _average(runs: Sequence[Run], setting: str) -> list[Block]:
     if not (matrices := _alike(runs, setting)):
         return []
     after = _after(matrices[0])
-    seen = [spread([fmean(matrix[i][:t]) for matrix in matrices]) for i, t in enumerate(after)]
-    pairs = rounded([[of["mean"], of["std"] or 0.0] for of in seen], 3)
-    return [{"setting": setting, "after": after, "mean": [p[0] for p in pairs], "std": [p[1] for p in pairs]}]
+    means = [[_mean(matrix[i][:t]) for matrix in matrices] for i, t in enumerate(after)]
+    seen = [
+        (t, spread(of)) for t, values in zip(after, means) if (of := [value for value in values if value is not None])
+    ]
+    if not seen:
+        return []
+    mean, std = [of["mean"] for _, of in seen], [of["std"] or 0.0 for _, of in seen]
+    return [{"setting": setting, "after": [t for t, _ in seen], "mean": rounded(mean, 3), "std": rounded(std, 3)}]
 
 
 def _matrix(runs: Sequence[Run], setting: str, most: int) -> list[Block]:
@@ -198,7 +203,7 @@ def _matrix(runs: Sequence[Run], setting: str, most: int) -> list[Block]:
     matrices = _alike(runs, setting)
     if not matrices or len(SETTINGS) * len(matrices[0]) * len(matrices[0][0]) > most:
         return []
-    mean = [[fmean(cells) for cells in zip(*rows)] for rows in zip(*matrices)]
+    mean = [[_mean(cells) for cells in zip(*rows)] for rows in zip(*matrices)]
     tasks = list(range(1, len(mean[0]) + 1))
     return [{"setting": setting, "after": _after(mean), "task": tasks, "mean": rounded(mean, 2)}]
 
@@ -208,10 +213,10 @@ def _points(run: Run) -> list[Block]:
     minutes = None if run.seconds is None else round(run.seconds / 60, 3)
     found = []
     for setting in SETTINGS:
-        matrix, figures = whole(run.matrices.get(setting)), {m: run.value(m, setting) for m in METRICS}
+        matrix, figures = run.matrices.get(setting), {m: run.value(m, setting) for m in METRICS}
         if matrix and len(matrix) == len(matrix[0]) > 1:
             old = range(len(matrix) - 1)
-            figures |= {"learned": fmean(matrix[i][i] for i in old), "kept": fmean(matrix[-1][i] for i in old)}
+            figures |= {"learned": _mean(matrix[i][i] for i in old), "kept": _mean(matrix[-1][i] for i in old)}
         found.append({"setting": setting, "seed": run.seed, "minutes": minutes, **rounded(figures, 3)})
     return found
 
