@@ -259,6 +259,10 @@ def test_damaged_and_foreign_folders_are_named_and_the_rest_is_read(made, tmp_pa
     for name, content in {"cut": '{"experiment": {', "empty": "", "list": "[1]", "text": "\x00", "other": "{}"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "result.json").write_text(content)
+        (tmp_path / name / "experiment.json").touch()
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "result.json").write_text('{"score": 3}')
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
     (tmp_path / "begun").mkdir()
     (tmp_path / "begun" / "experiment.json").touch()
     (tmp_path / "photos" / "cats").mkdir(parents=True)
@@ -271,10 +275,11 @@ def test_damaged_and_foreign_folders_are_named_and_the_rest_is_read(made, tmp_pa
     assert len(found.rows) == 1
     assert {(problem.kind, problem.place.name) for problem in found.problems} == {
         *(("damaged", name) for name in ("cut", "empty", "list", "text", "other", "begun", "torn.json")),
-        *(("foreign", name) for name in ("photos", "notes.json")),
+        *(("foreign", name) for name in ("photos", "notes.json", "theirs", "gone.json")),
         ("failed", "er-s3"),
     }
     assert all("\n" not in problem.why for problem in found.problems)
+    assert not any("remove" in problem.why for problem in found.problems if problem.kind == "foreign")
     assert [problem.kind for problem in collect([tmp_path / "photos"]).problems] == ["foreign"]
 
 

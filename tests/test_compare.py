@@ -108,8 +108,9 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     (tmp_path / "half.part" / "metrics.jsonl").write_text('{"event": "epoch"}\n')
     (tmp_path / "torn").mkdir()
     (tmp_path / "torn" / "result.json").write_text("{")
+    (tmp_path / "torn" / "experiment.json").touch()
     shown, written = call(tmp_path), call(tmp_path, "--csv")
-    assert "not complete: half, 1 epochs, last written" in shown.stdout and "damaged: " in shown.stdout
+    assert "not complete: half, 1 epoch, last written" in shown.stdout and "damaged: " in shown.stdout
     assert "not complete" in written.stderr and "torn" in written.stderr
     assert len(list(csv.reader(io.StringIO(written.stdout)))) == 2
     told = json.loads(call(tmp_path, "--json").stdout)
@@ -120,7 +121,8 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     ("words", "sentence"),
     [
         (["nowhere"], "there is no nowhere"),
-        (["empty"], "there is no complete run to compare; foreign: empty: there is no run, study or record in it"),
+        (["empty"], "there is no complete run in empty"),
+        (["foreign"], "no complete run in foreign; foreign: foreign: there is no run, study or record in it"),
         (["a.json", "--csv", "--json"], "give one of them"),
         (["a.json", "--fail-if-worse", "acc"], "--fail-if-worse compares a second path with a first; 1 are given"),
         (["a.json", "b.json", "--fail-if-worse", "ac"], "unknown metric 'ac'; did you mean 'acc'?"),
@@ -130,6 +132,8 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
 def test_what_cannot_be_compared_is_one_sentence(tmp_path, monkeypatch, words, sentence):
     monkeypatch.chdir(tmp_path)
     Path("empty").mkdir()
+    Path("foreign").mkdir()
+    Path("foreign", "notes.txt").touch()
     study(Path("a.json"), {"er": [1.0]}), study(Path("b.json"), {"er": [1.0]})
     study(Path("c.json"), {"other": [1.0], "another": [1.0]})
     result = call(*words)

@@ -64,7 +64,8 @@ def app(
     remarks = list(board.remarks(found))
     if not found.rows:
         more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
-        raise BadInput(f"there is no complete run to compare; {remarks[0]}{more}" if remarks else "there is no run")
+        why = f"; {remarks[0]}{more}" if remarks else ""
+        raise BadInput(f"there is no complete run in {', '.join(map(str, paths))}{why}")
     gained = board.gains(found, against)
     made, out = board.board(found, gained), console()
     if as_json or as_csv or as_markdown or as_latex:

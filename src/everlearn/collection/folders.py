@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,7 @@ class Look:
         elif not self._run(self.root, found):
             found = self._folder(self.root, 0)
             if not found.anything() and not found.problems:
-                found.problems.append(Problem("foreign", self.root, NOTHING))
+                found = _nothing(self.root)
         if self.index:
             self.index.write()
         return found
@@ -74,9 +74,7 @@ class Look:
                 self._document(path, status, found, strange)
             elif not self._run(path, found) and depth < DEEPEST:
                 inner = self._folder(path, depth + 1)
-                if not inner.anything():
-                    inner = Found(problems=[Problem("foreign", path, NOTHING)])
-                found.add(inner)
+                found.add(inner if inner.anything() else _nothing(path))
         if found.anything():
             found.add(strange)
         elif not depth:
@@ -86,27 +84,25 @@ class Look:
     def _run(self, folder: Path, found: Found) -> bool:
         """Is it a run's folder? Then what there is of it is found."""
         status = _stat(folder / "result.json")
+        if status is None and not any((folder / name).exists() for name in SIGNS) and folder.exists():
+            return False
         if folder.suffix == ".part":
-            if status is None and not any((folder / name).exists() for name in SIGNS):
-                return False
             try:
                 found.unfinished.append(self._unfinished(folder))
-            except FileNotFoundError:  # it has just been completed
+            except FileNotFoundError:  # it has just been completed, or given up
                 self._run(folder.with_name(folder.name.removesuffix(".part")), found)
-            return True
-        if status is None:
-            if not any((folder / name).exists() for name in SIGNS):
-                return False
-            if folder.exists():  # and was not moved away between the two looks
-                found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
-            return True
-        read = lambda: documents.digests(read_result(folder), folder.resolve().name, self._relative(folder))
-        self._remembered(folder, f"{self._relative(folder)}/", status, read, found)
+        elif status is not None:
+            read = lambda: documents.digests(read_result(folder), folder.resolve().name, self._relative(folder))
+            self._remembered(folder, f"{self._relative(folder)}/", status, read, found)
+        elif folder.exists():  # and was not moved away between the two looks
+            found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
         return True
 
     def _document(self, file: Path, status: os.stat_result | None, found: Found, strange: Found | None = None) -> None:
         """A file of JSON; what is none of ours is set apart as strange."""
         strange = found if strange is None else strange
+        if status is None and not os.path.lexists(file):
+            return  # removed in the meantime
         if status is None or not stat.S_ISREG(status.st_mode):
             return strange.problems.append(Problem("foreign", file, "it is no regular file"))
         if status.st_size > LARGEST:
@@ -127,7 +123,15 @@ class Look:
             strange.problems.append(Problem("foreign", file, str(error)))
         found.problems += [Problem("failed", file.parent / run, why) for run, why in wrong.items()]
 
-    def _remembered(self, place: Path, name: str, status: os.stat_result, read: Any, found: Found, keep=None) -> None:
+    def _remembered(
+        self,
+        place: Path,
+        name: str,
+        status: os.stat_result,
+        read: Callable[[], list[documents.Digest]],
+        found: Found,
+        keep: Callable[[], bool] = lambda: True,
+    ) -> None:
         """The runs of a file, from the index or by reading it; what goes wrong is a problem."""
         now = stamp(status)
         known = self.index.get(name, now) if self.index else None
@@ -144,12 +148,13 @@ class Look:
         except OSError as error:
             return found.problems.append(Problem("damaged", place, f"it cannot be read: {error.strerror}"))
         except BadInput as error:
-            # What was removed in the meantime is no problem.
-            return found.problems.append(Problem("damaged", place, str(error))) if place.exists() else None
+            if place.exists():  # and was not removed in the meantime
+                found.problems.append(_no_result(place, str(error)))
+            return
         except documents.WRONG:
             return found.problems.append(Problem("damaged", place, "it is not whole, or no record of a run"))
         found.runs += runs
-        if self.index and runs and (keep is None or keep()):
+        if self.index and runs and keep():
             self.index.put(name, now, digests)
 
     def _unfinished(self, folder: Path) -> Unfinished:
@@ -177,6 +182,21 @@ class Look:
         return os.path.relpath(path, self.root) if path != self.root else path.name
 
 
+def _nothing(folder: Path) -> Found:
+    """What to say of a folder with nothing of ours in it: that it is foreign, unless it is empty."""
+    with contextlib.suppress(OSError):
+        if any(not path.name.startswith(".") for path in folder.iterdir()):
+            return Found(problems=[Problem("foreign", folder, NOTHING)])
+    return Found()
+
+
+def _no_result(folder: Path, why: str) -> Problem:
+    """A run's folder whose result is none, or a folder of somebody else's with a file of that name."""
+    if any((folder / name).exists() for name in SIGNS):
+        return Problem("damaged", folder, why)
+    return Problem("foreign", folder, "its result.json is no record of a run")
+
+
 def _epochs(settings: dict[str, Any]) -> int | None:
     """How many a run will have over all its tasks."""
     tasks, epochs = settings.get("tasks"), settings.get("epochs")
@@ -199,6 +219,8 @@ def _entries(folder: Path, found: Found) -> Iterator[tuple[str, bool, os.stat_re
     try:
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:  # removed in the meantime
+        return
     except OSError as error:
         found.problems.append(Problem("damaged", folder, f"it cannot be read: {error.strerror}"))
         return

@@ -132,8 +132,12 @@ class Unfinished:
 
     @functools.cached_property
     def history(self) -> History:
-        """What it has written down so far, as it was when first asked for."""
-        return history.read(self.place / "metrics.jsonl")
+        """What it has written down so far, as it is when first asked for: it may be complete by then."""
+        complete = self.place.with_name(self.place.name.removesuffix(".part"))
+        for file in (self.place / "metrics.jsonl", complete / "metrics.jsonl"):
+            if file.exists():
+                return history.read(file)
+        return History()
 
 
 class Problem(NamedTuple):

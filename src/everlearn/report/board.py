@@ -240,10 +240,10 @@ def remarks(collection: Collection, now: float | None = None) -> Iterator[str]:
     """What is no complete run, a sentence each."""
     now = time.time() if now is None else now
     for run in collection.unfinished:
-        far = f"{run.done} of {run.epochs}" if run.epochs else str(run.done)
+        far = f"{run.done} of {run.epochs} epochs" if run.epochs else f"{run.done} epoch{'s' * (run.done != 1)}"
         goes_on = ", can go on from its checkpoint" if run.resumable else ""
         ago = max(0, round(now - run.touched))
-        yield printable(f"not complete: {run.name}, {far} epochs, last written {_span(ago)} ago{goes_on}")
+        yield printable(f"not complete: {run.name}, {far}, last written {_span(ago)} ago{goes_on}")
     for problem in collection.problems:
         yield printable(f"{problem.kind}: {problem.place}: {problem.why}")
 
