@@ -13,7 +13,7 @@ function theme() {
     view: { stroke: rule },
     axis: { labelColor: soft, titleColor: soft, gridColor: rule, domainColor: soft, tickColor: soft, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12 },
     axisBand: { grid: false },
-    legend: { labelColor: soft, titleColor: soft, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12, symbolOpacity: 1 },
+    legend: { labelColor: soft, titleColor: soft, titleFontWeight: "normal", labelFontSize: 12, titleFontSize: 12, symbolOpacity: 1, symbolBaseFillColor: soft, symbolBaseStrokeColor: soft },
     range: { category: PALETTE, ordinal: { scheme: "viridis", extent: dark() ? [0.35, 1] : [0, 0.78] }, ramp, heatmap: ramp },
     rule: { color: soft },
     point: { color: "#2F8FCB" },

@@ -90,7 +90,7 @@ function underWay() {
   const seen = (run) => (run.seen[state.setting] === null ? "–" : `${fixed(run.seen[state.setting])} % of ${plural(run.tasks, "task")}`);
   const lines = DATA.unfinished.map((run) => [run.name, bar(run), `${run.done} of ${run.epochs ?? "?"}`, document.body.dataset.live && alive(run) ? duration(run.left) : "–", seen(run), standing(run)]);
   $("under-way").hidden = !lines.length;
-  simple("unfinished", ["run", "", "epochs", "time left", `${SETTINGS[state.setting]} so far`, ""], lines);
+  simple("unfinished", ["run", "progress", "epochs", "time left", `${SETTINGS[state.setting]} so far`, "state"], lines);
 }
 
 function settings() {
@@ -112,7 +112,7 @@ function costs() {
 
 function problems() {
   const words = { failed: "failed", damaged: "damaged", foreign: "not ours" };
-  simple("problems", ["what", "", "why"], DATA.problems.map((problem) => [problem.place, words[problem.kind] || problem.kind, problem.why]));
+  simple("problems", ["what", "state", "why"], DATA.problems.map((problem) => [problem.place, words[problem.kind] || problem.kind, problem.why]));
   $("none-failed").hidden = Boolean(DATA.problems.length);
 }
 

@@ -267,7 +267,7 @@ def live(legend: Legend = None) -> Any:
             alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d")),
             alt.Y("loss:Q", title="loss"),
             alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=300)),
-            alt.StrokeDash("term:N", title="term", legend=alt.Legend(orient="bottom")),
+            alt.StrokeDash("term:N", title="term", legend=alt.Legend(orient="bottom", symbolType="stroke")),
             tooltip=[
                 _tip("run:N", "run"),
                 _tip("term:N", "term"),
