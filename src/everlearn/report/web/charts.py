@@ -259,24 +259,15 @@ def cost(legend: Legend = None) -> Any:
 
 def live(legend: Legend = None) -> Any:
     """The losses of runs under way."""
-    return (
-        alt.Chart(alt.NamedData("live"))
-        .transform_flatten(["epoch", "loss"])
-        .mark_line(point=alt.OverlayMarkDef(size=18))
-        .encode(
-            alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d")),
-            alt.Y("loss:Q", title="loss"),
-            alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=300)),
-            alt.StrokeDash("term:N", title="term", legend=alt.Legend(orient="bottom", symbolType="stroke")),
-            tooltip=[
-                _tip("run:N", "run"),
-                _tip("term:N", "term"),
-                _tip("epoch:Q", "epoch"),
-                _tip("loss:Q", "loss", ".4f"),
-            ],
-        )
-        .properties(height=HEIGHT)
-    )
+    base = alt.Chart(alt.NamedData("live")).transform_flatten(["epoch", "loss"])
+    x = alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d"))
+    y = alt.Y("loss:Q", title="loss")
+    colour = alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=300))
+    dashes = alt.Legend(orient="bottom", symbolType="stroke", symbolStrokeColor="#888888", symbolStrokeWidth=2)
+    tips = [_tip("run:N", "run"), _tip("term:N", "term"), _tip("epoch:Q", "epoch"), _tip("loss:Q", "loss", ".4f")]
+    line = base.mark_line().encode(x, y, colour, alt.StrokeDash("term:N", title="term", legend=dashes))
+    points = base.mark_point(filled=True, size=22, opacity=1).encode(x, y, colour, alt.Detail("term:N"), tooltip=tips)
+    return alt.layer(line, points).properties(height=HEIGHT)
 
 
 CHARTS: dict[str, Callable[..., Any]] = {
