@@ -243,3 +243,9 @@ def test_a_latex_table_compiles_as_it_is(nasty, tmp_path):
             text=True,
         )
         assert made.returncode == 0 and "Missing character" not in made.stdout, made.stdout[-2000:]
+
+
+def test_the_same_is_a_page(tmp_path):
+    result = call(RESULTS / "cifar100", "--html", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert result.exit_code == 0 and text.startswith("<!DOCTYPE html>") and "rder" in text and "31.07" in text

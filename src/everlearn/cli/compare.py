@@ -45,6 +45,9 @@ def app(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")] = False,
     as_json: AsJson = False,
+    html: Annotated[
+        Optional[Path], typer.Option("--html", metavar="FILE", help="Write the page of `everlearn report`, too.")
+    ] = None,
     worse: Annotated[
         Optional[str],
         typer.Option("--fail-if-worse", metavar="METRIC", help="Exit with 1 if the second path is worse; see below."),
@@ -81,6 +84,11 @@ def app(
             out.print(told)
         for sentence in (*made.notes, *remarks):
             out.print(sentence, style="dim")
+    if html is not None:
+        from everlearn.report.web.page import page
+
+        html.write_text(page([str(path) for path in paths]), encoding="utf-8")
+        tell(f"written to {html}")
     if worse is not None:
         judge(paths, worse)
 
