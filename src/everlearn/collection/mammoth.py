@@ -86,7 +86,7 @@ def parsed(line: str) -> dict[str, Any] | None:
         try:
             tree = ast.parse(words.strip(), mode="eval").body
             if isinstance(tree, ast.Dict):
-                pairs = [(ast.literal_eval(key), of) for key, of in zip(tree.keys, tree.values) if key is not None]
+                pairs = [(_value(key), of) for key, of in zip(tree.keys, tree.values) if key is not None]
             elif isinstance(tree, ast.Call):
                 pairs = [(keyword.arg, keyword.value) for keyword in tree.keywords]
             else:
@@ -103,10 +103,14 @@ def _value(node: ast.expr) -> Any:
         return _value(node.args[0])
     if isinstance(node, (ast.List, ast.Tuple)):
         return [_value(of) for of in node.elts]
-    try:
-        return ast.literal_eval(node)
-    except (ValueError, TypeError):
-        return None if isinstance(node, ast.Name) else ast.unparse(node)
+    if isinstance(node, ast.Dict):
+        return {str(_value(key)): _value(of) for key, of in zip(node.keys, node.values) if key is not None}
+    if isinstance(node, ast.Constant):
+        return node.value
+    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    if negative and isinstance(inner := _value(node.operand), (int, float)):
+        return -inner
+    return None if isinstance(node, ast.Name) else ast.unparse(node)
 
 
 def _described(own: dict[str, Any], name: str) -> dict[str, Any]:
