@@ -20,6 +20,21 @@ def same_randomness():
     torch.manual_seed(0)
 
 
+ON_GPU = [  # the marks of what only a GPU can show
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here"),
+    pytest.mark.usefixtures("exact"),
+]
+
+
+@pytest.fixture
+def exact():
+    """The same bits every time on a GPU."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
+    yield
+    torch.backends.cudnn.deterministic = False
+
+
 @pytest.fixture(scope="session")
 def digits() -> Stream:
     return everlearn.load("digits")

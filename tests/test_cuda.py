@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from conftest import LABELS, learner_of, toy
+from conftest import LABELS, ON_GPU, learner_of, toy
 from test_learner import Counting
 
 import everlearn
@@ -14,15 +14,7 @@ from everlearn.launchers import perform
 from everlearn.networks import build
 from everlearn.weightings import Weighting
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-    yield
-    torch.backends.cudnn.deterministic = False
+pytestmark = ON_GPU
 
 
 def on_gpu(name: str, **settings) -> tuple:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import learner_of, toy
+from conftest import ON_GPU, learner_of, toy
 from torch import nn
 from vit import ViT
 
@@ -11,15 +11,7 @@ from everlearn.core.capture import own_stream
 from everlearn.core.norm import Norm
 from everlearn.networks import build
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-    yield
-    torch.backends.cudnn.deterministic = False
+pytestmark = ON_GPU
 
 
 def dropping() -> nn.Module:

@@ -2,24 +2,16 @@
 
 import pytest
 import torch
-from conftest import built, toy
+from conftest import ON_GPU, built, toy
 from test_growth import same
 
 from everlearn import Learner
 from everlearn.networks import build
 
 DEVICE = "cuda"
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+pytestmark = ON_GPU
 NAMES = ["er", "der++", "er-ace", "rder", "gss", "icarl", "agem", "lwf", "si", "oewc", "der+++vanilla"]
 STREAM = toy(tasks=3, each=24, channels=3)
-
-
-@pytest.fixture(autouse=True)
-def exact():
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
-    yield
-    torch.backends.cudnn.deterministic = False
 
 
 def network(outputs: int = 6, seed: int = 0):

@@ -2,19 +2,13 @@
 
 import pytest
 import torch
-from conftest import toy
+from conftest import ON_GPU, toy
 
 import everlearn
 from everlearn.networks import CNN
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = ON_GPU
 RECORDED = ("er", "der++", "er-ace", "rder", "gss", "lwf", "si", "icarl", "agem")
-
-
-@pytest.fixture(autouse=True)
-def exact(monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
 
 
 def learner(method: str, **more) -> everlearn.Learner:

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, fail, tell
-from everlearn.cli.options import AsJson, print_json
+from everlearn.cli.options import Against, AsJson, print_json
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
@@ -33,14 +33,7 @@ def app(
             metavar="PATH", help="Folders of runs, folders of such, studies' or runs' JSON documents, records."
         ),
     ],
-    against: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="ROW",
-            help="Also what each row gains on this one, seed by seed; "
-            "a method's name: on its row whose label is else the same.",
-        ),
-    ] = None,
+    against: Against = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")] = False,
     as_latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")] = False,

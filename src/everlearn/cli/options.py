@@ -71,6 +71,15 @@ Data = Annotated[
     Optional[Path],
     typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
 ]
+Against = Annotated[
+    Optional[str],
+    typer.Option(
+        "--against",
+        metavar="ROW",
+        help="Also what each row gains on this one, seed by seed; "
+        "a method's name: on its row whose label is else the same.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]

@@ -9,6 +9,7 @@ import typer
 
 from everlearn.cli.app import command
 from everlearn.cli.options import (
+    Against,
     AsJson,
     Data,
     Deterministic,
@@ -52,14 +53,7 @@ def app(
             metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
         ),
     ] = None,
-    against: Annotated[
-        Optional[str],
-        typer.Option(
-            metavar="ROW",
-            help="Also what each row gains on this one, seed by seed; "
-            "a method's name: on its row whose label is else the same.",
-        ),
-    ] = None,
+    against: Against = None,
     settings: Annotated[
         Optional[list[str]],
         typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study that has it."),

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from everlearn.collection.history import TaskEnd
+from everlearn.collection.history import Confusion, TaskEnd
+
+Shares = dict[tuple[int, int], float]  # by true and predicted class, in % of the true one's test samples
 
 
 class Lost(NamedTuple):
@@ -41,30 +43,32 @@ def classes(ends: Sequence[TaskEnd]) -> Classes | None:
     """All of it, from what was measured after each task; None of a run that did not write it down."""
     if not ends or any(end.confusion is None or end.classes is None for end in ends):
         return None
-    tables = [_shares(end) for end in ends]
+    tables = [shares([end.confusion]) for end in ends]
     learned: dict[int, int] = {}
     for number, end in enumerate(ends):
         for label in end.classes or ():
             learned.setdefault(label, number)
-    accuracy = {label: tuple(table.get(label, {}).get(label, 0.0) for table in tables) for label in sorted(tables[-1])}
+    tested = sorted({true for true, _ in tables[-1]})
+    accuracy = {label: tuple(table.get((label, label), 0.0) for table in tables) for label in tested}
     memory = tuple(end.memory for end in ends if end.memory is not None)
     return Classes(learned, accuracy, _lost(tables, learned), memory if len(memory) == len(ends) else ())
 
 
-def _shares(end: TaskEnd) -> dict[int, dict[int, float]]:
-    """For what each class is taken, in % of its test samples."""
-    assert end.confusion is not None  # or it was refused
-    counts: dict[int, dict[int, int]] = {}
-    for true, guess, count in zip(*end.confusion):
-        counts.setdefault(true, {})[guess] = count
-    return {true: {g: 100 * n / sum(of.values()) for g, n in of.items()} for true, of in counts.items()}
+def shares(confusions: Sequence[Confusion | None]) -> Shares:
+    """For what each class is taken, over all of these."""
+    sums: Shares = {}
+    totals: dict[int, float] = {}
+    for confusion in filter(None, confusions):
+        for true, predicted, count in zip(*confusion):
+            sums[true, predicted] = sums.get((true, predicted), 0) + count
+            totals[true] = totals.get(true, 0) + count
+    return {pair: 100 * count / totals[pair[0]] for pair, count in sums.items() if totals[pair[0]]}
 
 
-def _lost(tables: Sequence[Mapping[int, Mapping[int, float]]], learned: Mapping[int, int]) -> tuple[Lost, ...]:
+def _lost(tables: Sequence[Shares], learned: Mapping[int, int]) -> tuple[Lost, ...]:
     found = [
         Lost(old, new, then, now)
-        for old, of in tables[-1].items()
-        for new, now in of.items()
-        if old in learned and new != old and now > (then := tables[learned[old]].get(old, {}).get(new, 0.0))
+        for (old, new), now in tables[-1].items()
+        if old in learned and new != old and now > (then := tables[learned[old]].get((old, new), 0.0))
     ]
     return tuple(sorted(found, key=lambda lost: (lost.then - lost.now, lost.old, lost.new)))

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from everlearn.collection import Confusion, Run, TaskEnd
+from everlearn.collection import Run, TaskEnd
+from everlearn.report.classes import Shares, shares
 from everlearn.report.web.rounding import rounded
 
 SETS = ("confusion", "classes", "memory")
 CELLS = 24_000  # of confusion matrices on one page
 COUNTS = 40_000  # of classes in memories
 TAKERS = 3  # classes named that took the most from one
-
-Counts = dict[tuple[int, int], float]  # samples by true and predicted class
 
 
 def tables(runs: Sequence[Run], rows: int) -> dict[str, list[dict[str, Any]]]:
@@ -24,7 +23,7 @@ def tables(runs: Sequence[Run], rows: int) -> dict[str, list[dict[str, Any]]]:
     kept = [of for of in ends if of and all(end.memory is not None for end in of)]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in SETS}
     if told := [of for of in told if len(of) == len(told[0])]:
-        steps = [_shares([of[i].confusion for of in told]) for i in range(len(told[0]))]
+        steps = [shares([of[i].confusion for of in told]) for i in range(len(told[0]))]
         after = [end.task + 1 for end in told[0]]
         found["confusion"] = [_cells(steps[-1], names, CELLS // rows, len(told))]
         found["classes"] = [_losses(steps, after, names)]
@@ -41,31 +40,20 @@ def name(names: Sequence[str], label: int) -> str:
     return names[label] if label < len(names) else str(label)
 
 
-def _shares(confusions: Sequence[Confusion | None]) -> Counts:
-    """Of each class's test samples, the part in percent that was taken for each class; over all runs."""
-    sums: Counts = {}
-    totals: dict[int, float] = {}
-    for confusion in filter(None, confusions):
-        for true, predicted, count in zip(*confusion):
-            sums[true, predicted] = sums.get((true, predicted), 0) + count
-            totals[true] = totals.get(true, 0) + count
-    return {pair: 100 * count / totals[pair[0]] for pair, count in sums.items() if totals[pair[0]]}
-
-
-def _cells(shares: Counts, names: Sequence[str], most: int, runs: int) -> dict[str, Any]:
+def _cells(taken: Shares, names: Sequence[str], most: int, runs: int) -> dict[str, Any]:
     """A confusion matrix as lists; where there are too many cells the fullest."""
-    kept = sorted(sorted(shares, key=lambda pair: -shares[pair])[: max(most, 1)])
-    count = 1 + max((max(pair) for pair in shares), default=0)
+    kept = sorted(sorted(taken, key=lambda pair: -taken[pair])[: max(most, 1)])
+    count = 1 + max((max(pair) for pair in taken), default=0)
     return {
         "names": [name(names, label) for label in range(count)],
         "true": [true for true, _ in kept],
         "predicted": [predicted for _, predicted in kept],
-        "share": [rounded(shares[pair], 2) for pair in kept],
+        "share": [rounded(taken[pair], 2) for pair in kept],
         "runs": runs,
     }
 
 
-def _losses(steps: Sequence[Counts], after: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+def _losses(steps: Sequence[Shares], after: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
     """Each class's accuracy when it was best and at the end, and which classes took what it lost."""
     labels = sorted({true for true, _ in steps[-1]})
     right = lambda step, label: step.get((label, label), 0.0)
@@ -80,7 +68,7 @@ def _losses(steps: Sequence[Counts], after: Sequence[int], names: Sequence[str])
     }
 
 
-def _takers(then: Counts, now: Counts, label: int, names: Sequence[str]) -> list[list[Any]]:
+def _takers(then: Shares, now: Shares, label: int, names: Sequence[str]) -> list[list[Any]]:
     """The classes that more samples of a class are taken for than when it was best, the greediest first."""
     rises = {other: share - then.get((label, other), 0.0) for (true, other), share in now.items() if true == label}
     most = sorted((other for other, rise in rises.items() if other != label and rise > 0), key=lambda c: -rises[c])
