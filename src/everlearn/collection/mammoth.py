@@ -107,9 +107,9 @@ def _value(node: ast.expr) -> Any:
         return {str(_value(key)): _value(of) for key, of in zip(node.keys, node.values) if key is not None}
     if isinstance(node, ast.Constant):
         return node.value
-    negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
-    if negative and isinstance(inner := _value(node.operand), (int, float)):
-        return -inner
+    match node:
+        case ast.UnaryOp(op=ast.USub(), operand=of) if isinstance(inner := _value(of), (int, float)):
+            return -inner
     return None if isinstance(node, ast.Name) else ast.unparse(node)
 
 
