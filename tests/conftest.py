@@ -1,5 +1,7 @@
 """Small streams and networks that every test may use."""
 
+import signal
+
 import pytest
 import torch
 
@@ -97,3 +99,8 @@ def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={
         seed=seed,
         **dict(memory=8, epochs=2, batch=4, lr=0.05) | settings,
     )
+
+
+def interruptible() -> None:
+    """Before a process starts: a job in the background would ignore Ctrl-C, and so would all it starts."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import interruptible
 from typer.testing import CliRunner, Result
 
 import everlearn
@@ -610,7 +611,7 @@ def started(words: str, **streams) -> Iterator[subprocess.Popen]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a job in the background would ignore it
+        preexec_fn=interruptible,
         env=os.environ | {"PYTHONPATH": paths},
         **streams,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import interruptible
 from PIL import Image
 from sklearn.datasets import load_digits
 from test_cli import call, folder, write_own  # noqa: F401 (folder: each test in one of its own)
@@ -205,7 +206,9 @@ def test_ctrl_c_leaves_the_run_as_it_was_and_nothing_else(run):
         "sys.argv[0] = 'everlearn'; main()"
     )
     words = [sys.executable, "-c", code, "teach", str(run), "photos", "--out", "model", "--epochs", "100000"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+    )
     assert process.stdout.readline() == "learning\n"
     assert Path("model").is_dir()
     time.sleep(0.3)

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+from conftest import interruptible
 from pages import Visit, browser, make  # noqa: F401
 
 from everlearn import BadInput
@@ -102,7 +103,9 @@ def test_what_cannot_be_watched_is_refused(served, tmp_path):
 
 def test_ctrl_c_ends_it_with_one_line(made):
     words = [sys.executable, "-m", "everlearn", "watch", str(made), "--port", "0"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+    )
     assert "http://127.0.0.1:" in process.stdout.readline()
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)
