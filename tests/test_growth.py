@@ -12,9 +12,11 @@ from torch.nn import functional as F
 
 import everlearn
 from everlearn import Learner
+from everlearn.core import theta
+from everlearn.core.layout import Layout
 from everlearn.core.plan import Draw, plan_epoch, reservoir
 from everlearn.core.state import from_bytes
-from everlearn.networks import MLP
+from everlearn.networks import MLP, build
 
 STREAM = toy(tasks=3, each=8, side=4)
 ENGINE = dict(momentum=0.5, weight_decay=1e-3)
@@ -92,6 +94,26 @@ def test_left_in_the_middle_of_a_task_that_grew_the_head_it_ends_to_the_same_bit
         for task in tasks(again, STREAM)[again.tasks :]:
             again.update(task)
         assert same(again.state(), whole.state())
+
+
+@pytest.mark.parametrize("name", ["der++", "si", "oewc", "rder"])
+def test_a_state_made_with_weights_laid_out_as_on_a_gpu_goes_on_where_they_are_not(name, monkeypatch):
+    settings = dict(memory=8, epochs=2, batch=4, lr=0.02, momentum=0.5, inputs=STREAM.pixels, dtype=torch.float64)
+    as_on_a_gpu = lambda *given, **_: Layout(*given, channels_last=True)
+    make = lambda: Learner(build("cnn", STREAM.shape, 6, 0), built(name), **settings)
+    other = make()
+    with monkeypatch.context() as patch:
+        patch.setattr(theta, "Layout", as_on_a_gpu)
+        one = make().update(STREAM.tasks[0])
+    plain = one.net.plain(one.net.theta.detach())
+    assert not torch.equal(plain, one.net.theta) and torch.equal(one.net.laid_out(plain), one.net.theta)
+    other.restore(one.state())
+    assert torch.equal(other.net.theta, plain)
+    with monkeypatch.context() as patch:
+        patch.setattr(theta, "Layout", as_on_a_gpu)
+        one.update(STREAM.tasks[1])
+    other.update(STREAM.tasks[1])
+    assert torch.allclose(one.net.plain(one.net.theta), other.net.theta, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["er", "rder", "icarl", "si"])

@@ -131,6 +131,7 @@ class MainNet:
         ]
         if not trainable:
             raise BadInput("the network has no trainable parameter; set requires_grad on what it should learn")
+        self._in_order = list(dict.fromkeys(home[name] for home, name in trainable))
         if self._low:  # matrices first: they are rounded together
             trainable.sort(key=lambda slot: slot[0][slot[1]].ndim < 2)
         self._frozen = [p for p in self.module.parameters() if not p.requires_grad]
@@ -153,6 +154,17 @@ class MainNet:
         self._lay_out(self.theta.device, self.theta.dtype)
         self._bind(self._owned)
         return lambda vector: self._parameters.overlaid(before.unflatten(vector))
+
+    def plain(self, vector: Tensor) -> Tensor:
+        """A vector like θ in the order of the module's own parameters, whatever the device and the precision."""
+        views = dict(zip(self._owned, self._parameters.unflatten(vector)))
+        return torch.cat([views[parameter].reshape(-1) for parameter in self._in_order])
+
+    def laid_out(self, plain: Tensor) -> Tensor:
+        """The vector like θ that is plainly this one."""
+        pieces = plain.split([parameter.numel() for parameter in self._in_order])
+        views = {parameter: piece.view(parameter.shape) for parameter, piece in zip(self._in_order, pieces)}
+        return self._parameters.overlaid([views[parameter] for parameter in self._owned])
 
     def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
         """The network bound to θ, to be called with batches. A virtual pass does not change the running statistics."""

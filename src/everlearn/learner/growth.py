@@ -104,11 +104,14 @@ def reshape(memory: Memory, fields: Mapping[str, Sequence[int]]) -> None:
             memory.stored[name] = wide
 
 
-def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:
+def _following(of: Stateful) -> dict[str, Any]:
+    """What it holds that may follow a head that grows."""
     apart = {name for kind in type(of).__mro__ for name in vars(kind).get("apart", ())}
-    for name, value in list(vars(of).items()):
-        if name in apart:
-            continue
+    return {name: value for name, value in vars(of).items() if name not in apart}
+
+
+def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:
+    for name, value in _following(of).items():
         if isinstance(value, Tensor) and value.shape == shape:
             setattr(of, name, follow(value.detach()))
         elif isinstance(value, Snapshot):
@@ -116,6 +119,13 @@ def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor],
                 widen(value.module.get_submodule(head), outputs)
         elif isinstance(value, Stateful):
             _follow(value, shape, follow, head, outputs)
+
+
+def like_theta(of: Stateful, shape: torch.Size) -> list[str]:
+    """The names, in its state, of the tensors it holds that are laid out like θ."""
+    parts = {name: value for name, value in _following(of).items() if isinstance(value, Stateful)}
+    own = [name for name, value in _following(of).items() if isinstance(value, Tensor) and value.shape == shape]
+    return own + [f"{name}.{inner}" for name, part in parts.items() for inner in like_theta(part, shape)]
 
 
 def head_of(net: MainNet, x: Tensor) -> str:

@@ -284,7 +284,13 @@ class Learner(Answering, Estimator):
         if self._torn:
             raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
         method, memory = self.method, self.memory
-        known = {"labels": self.labels.document(), "head": self.head, "inputs": self.inputs and self.inputs.document()}
+        like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, self.net.theta.shape)]
+        known = {
+            "labels": self.labels.document(),
+            "head": self.head,
+            "inputs": self.inputs and self.inputs.document(),
+            "plain": sorted([*like("method", method), *like("weighting", method.weighting), *like("sgd", self.sgd)]),
+        }
         parts = {
             "network": self.net.state(),
             "method": method.state(),
@@ -301,7 +307,9 @@ class Learner(Answering, Estimator):
                 "prequential": self.prequential.state(),
             },
         }
-        return {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
+        state = {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
+        # Of vectors like θ the layout is the device's and the precision's own; a state goes on anywhere.
+        return state | {name: self.net.plain(state[name]) for name in known["plain"] if name in state}
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be where a learner made with the same settings was. The next `update` takes the task it had begun."""
@@ -311,6 +319,9 @@ class Learner(Answering, Estimator):
         if known is not None:
             growth.restore(self, known, part(state, "network"))
         self.net.unbind().load_state_dict(part(state, "network"))
+        # A state from before it was said has them as the learner had that wrote it.
+        for name in (known or {}).get("plain", ()):
+            state[name] = self.net.laid_out(state[name])
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
         self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
         self.memory, self._learning, self._broken_off, self._torn = None, False, False, False
