@@ -12,6 +12,8 @@ test: $(VENV)/ready
 
 test-slow: $(VENV)/ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray,onnx]' onnxruntime
+	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[peer]'
+	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps avalanche-lib pytorchcv torchvision
 	$(VENV)/bin/python -m pytest -m slow
 
 check: $(VENV)/ready

@@ -181,8 +181,9 @@ def literal(kind, weights, stream, network, rrn, *, memory, epochs, size, lr, se
                 new, replay, spare = Batch(prepare(raw), labels), batches[:d], batches[d:]
 
                 def per_sample(parameters, inner, module=None, new=new):
-                    module = module or copy.deepcopy(network)  # a virtual pass: statistics of its own
-                    seen = [b._replace(z=functional_call(module, parameters, b.x)) for b in (new, *inner)]
+                    aside = copy.deepcopy(network)  # for a virtual pass, or one of an empty memory: its own statistics
+                    at = lambda b: aside if module is None or (b.there is not None and not b.there.any()) else module
+                    seen = [b._replace(z=functional_call(at(b), parameters, b.x)) for b in (new, *inner)]
                     terms = method.learn(seen[0]) + method.rehearse(*seen[1:])
                     return (
                         torch.stack([counted(a) for a in terms], 1),
@@ -273,7 +274,9 @@ def test_running_statistics_move_once_a_batch_of_the_real_step(order, weighting,
     Learner(network, method, classes=range(4), inputs=stream.pixels, memory=6, epochs=2, batch=4).update(
         stream.tasks[0]
     )
-    assert int(network.body[1].num_batches_tracked) == 2 * 3 * 3  # epochs × steps × batches a step
+    assert (
+        int(network.body[1].num_batches_tracked) == 2 * 3 * 3 - 2
+    )  # epochs × steps × batches a step, but for the empty memory's
 
 
 def test_the_rrn_has_the_papers_size_and_answers_between_0_and_1():

@@ -26,8 +26,6 @@ def watched(monkeypatch):
 
 @pytest.mark.parametrize("name", LABELS)
 def test_no_step_of_ours_binds_anew_what_the_next_one_reads(watched, name):
-    if name == "gem":
-        pytest.importorskip("quadprog")
     stream, ends = toy(), []
     for capture in (True, False):
         learner = learner_of(name, stream, epochs=4, momentum=0.5)

@@ -23,7 +23,7 @@ from conftest import interruptible
 from typer.testing import CliRunner, Result
 
 import everlearn
-from everlearn import __version__, launchers, registry
+from everlearn import __version__, launchers, metrics, registry
 from everlearn.cli import app as cli
 from everlearn.data.streams import STREAMS
 from everlearn.experiments import store, studies
@@ -90,9 +90,12 @@ def test_json_is_one_document_on_stdout():
     assert {"commit", "versions", "device"} <= set(it["provenance"])
     assert it["provenance"]["versions"]["torch"] == torch.__version__ and it["provenance"]["device"].startswith("cpu")
     for setting in ("class_il", "task_il"):
-        assert set(it[setting]) == {"acc", "bwt", "forgetting", "fwt", "matrix"}
+        assert set(it[setting]) == {"acc", "bwt", "forgetting", "fwt", "untrained", "matrix"}
         assert np.shape(it[setting]["matrix"]) == (5, 5) and it[setting]["matrix"][0][0] > 90  # percent
         assert it[setting]["acc"] == pytest.approx(np.mean(it[setting]["matrix"][-1]))
+        assert metrics.summary(it[setting]["matrix"], it[setting]["untrained"]) == it[setting], (
+            "all can be computed anew"
+        )
 
 
 def test_json_of_several_seeds_has_every_run_and_their_mean_and_deviation():

@@ -70,11 +70,36 @@ def test_gem_takes_the_gradient_of_each_past_tasks_whole_memory():
     assert torch.allclose(learner.method.direction(g, step), gem.project(g, G, 0.0), rtol=0, atol=1e-9)
 
 
-def test_gem_without_its_solver_says_what_to_install(monkeypatch):
-    stream = toy()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(BadInput, match=r"pip install 'everlearn\[gem\]'"):
-        learner_of(GEM(), MLP(stream.shape, 4), stream).update(stream.tasks[0])
+def constraints_of(kind: str, random: np.random.Generator) -> np.ndarray:
+    """Gradients of up to 19 past tasks: of no order, some the same, all on one line, nearly the same, of all sizes."""
+    tasks, size = random.integers(1, 20), random.integers(1, 40)
+    G = random.normal(size=(tasks, size))
+    near = lambda: G[random.integers(tasks, size=tasks)] + 1e-8 * random.normal(size=G.shape)
+    return {
+        "any": lambda: G,
+        "same": lambda: G[random.integers(tasks, size=tasks)],
+        "parallel": lambda: G[:1] * random.choice([1, -1, 1e-3], size=(tasks, 1)),
+        "near": near,
+        "sizes": lambda: G * 10.0 ** random.integers(-6, 3, size=(tasks, 1)),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["any", "same", "parallel", "near", "sizes"])
+def test_gems_dual_problem_is_solved_as_quadprog_solves_it(kind):
+    """Four hundred problems of each kind, gradients along and against the constraints and of 0; to a part in 1e8."""
+    quadprog, random = pytest.importorskip("quadprog"), np.random.default_rng(0)
+    for number in range(400):
+        G, margin = constraints_of(kind, random), (0.0, 0.5)[number % 2]
+        g = (random.normal(size=G.shape[1]), -G.sum(axis=0), np.zeros(G.shape[1]))[number % 3]
+        ours = gem.dual(*(torch.from_numpy(of) for of in (G @ G.T, G @ g)), margin).numpy()
+        size, one = (G @ G.T).diagonal().mean(), np.eye(len(G))
+        theirs = quadprog.solve_qp(G @ G.T / size + 1e-6 * one, -G @ g / size, one, margin * one.diagonal())[0]
+        assert np.abs(ours - theirs).max() <= 1e-8 * max(1, np.abs(theirs).max())
+
+
+def test_gem_leaves_a_gradient_that_is_no_number_to_the_end_of_the_epoch():
+    g, G = torch.tensor([math.nan, 1.0]).double(), torch.eye(2).double()
+    assert gem.project(g, G, 0.5) is g
 
 
 def test_agem_leaves_an_agreeing_gradient_alone_and_projects_an_opposing_one():
@@ -131,9 +156,10 @@ def test_herding_takes_the_best_next_sample_of_all():
     assert set(worst) != set(chosen)
 
 
-def test_icarls_loss_is_the_binary_cross_entropy_with_distilled_targets():
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_icarls_loss_is_the_binary_cross_entropy_with_distilled_targets(reduction):
     stream = toy(tasks=3)
-    learner = learner_of(ICaRL(), CNN(stream.shape, 6), stream)
+    learner = learner_of(ICaRL(reduction=reduction), CNN(stream.shape, 6), stream)
     learner.update(stream.tasks[0])
     x, y = (rows[:5] for rows in stream.tasks[1].train)
     before = learner.logits(x)
@@ -147,7 +173,7 @@ def test_icarls_loss_is_the_binary_cross_entropy_with_distilled_targets():
     for i in range(5):
         targets = [sigma(before[i, 0]), sigma(before[i, 1]), float(y[i] == 2), float(y[i] == 3)]  # 4 and 5: not met
         parts = [-q * math.log(sigma(v)) - (1 - q) * math.log(1 - sigma(v)) for q, v in zip(targets, z[i].tolist())]
-        by_hand.append(sum(parts) / 4)
+        by_hand.append(sum(parts) / (4 if reduction == "mean" else 1))
     assert term.loss.tolist() == pytest.approx(by_hand, abs=1e-12)
 
 

@@ -33,8 +33,6 @@ def learn(name: str, **settings) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", LABELS)
 def test_captured_equals_eager(name):
-    if name == "gem":
-        pytest.importorskip("quadprog")
     assert torch.equal(learn(name, capture=True), learn(name, capture=False))
 
 

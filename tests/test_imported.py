@@ -135,6 +135,31 @@ def test_avalanches_runs_are_named_by_their_folders_and_have_the_figures_of_thei
     assert own["task_il"]["acc"] == 45.0 and "class_il" not in own
 
 
+# What Avalanche 0.6.0 wrote of a run of ours: Replay on six digits in three experiences, two epochs each.
+WRITTEN = """eval_exp,training_exp,eval_accuracy,eval_loss,forgetting
+0,0,1.0000,0.0440,0
+1,0,0.0000,5.5103,0
+2,0,0.0000,5.9450,0
+0,1,0.9889,0.1631,0
+1,1,0.8889,0.6037,0
+2,1,0.0000,5.4983,0
+0,2,0.9556,0.2881,0
+1,2,0.9333,0.5561,0
+2,2,0.9231,0.5050,0
+"""
+
+
+def test_a_log_avalanche_wrote_is_read(tmp_path):
+    (tmp_path / "er-seed0").mkdir()
+    (tmp_path / "er-seed0" / "eval_results.csv").write_text(WRITTEN)
+    (tmp_path / "er-seed0" / "training_results.csv").write_text("training_exp,epoch,training_accuracy\n0,0,0.8185\n")
+    (run,) = avalanche.read([tmp_path])["runs"]
+    assert (run["seed"], run["settings"]) == (0, {"method": "er", "tasks": 3})
+    assert run["class_il"]["matrix"][1] == pytest.approx([98.89, 88.89, 0.0])
+    figures = [run["class_il"][metric] for metric in ("acc", "bwt", "forgetting", "fwt")]
+    assert figures[:3] == pytest.approx([93.7333, 0.0, 2.22], abs=1e-3) and figures[3] is None
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -65,7 +65,8 @@ def test_a_buffer_that_is_assigned_counts_the_real_passes_and_no_virtual_ones(na
     # From task 2 on vanilla's outer loss is a real pass, a batch a draw, and A-GEM's constraint another.
     extra = {"der+++vanilla": 2, "agem": 1}.get(name, 0)
     passes, steps = 1 + learner.method.draws, 6
-    assert told == [steps * passes, steps * (2 * passes + extra)]
+    first = learner.method.draws  # those of a memory that is still empty change nothing
+    assert told == [steps * passes - first, steps * (2 * passes + extra) - first]
 
 
 @pytest.mark.parametrize("name", ["rer", "oewc", "gss", "icarl"])

@@ -68,6 +68,60 @@ def test_a_virtual_pass_leaves_the_running_statistics_alone():
     assert all(torch.equal(before[name], tensor) for name, tensor in net.state().items())
 
 
+class Plain(nn.Module):
+    """Ordinary BatchNorm, and a statistic of one's own that is assigned anew in every pass."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4, momentum=None), nn.Flatten())
+        self.head = nn.Linear(4 * 36, 2)
+        self.register_buffer("level", torch.zeros(()))
+
+    def forward(self, x):
+        self.level = self.level + x.detach().mean()
+        return self.head(self.body(x))
+
+
+def averaging() -> CNN:
+    """A CNN whose running statistics are means of all batches, layer by layer."""
+    network = CNN((1, 8, 8), 2)
+    for layer in network.modules():
+        if isinstance(layer, Norm):
+            layer.momentum = None
+    return network
+
+
+@pytest.mark.parametrize("name", ["er", "der++", "rder", "gss", "er+split"])
+@pytest.mark.parametrize("network", [lambda: CNN((1, 8, 8), 2), averaging, Plain])
+@pytest.mark.parametrize("together", [False, True])
+def test_an_empty_memory_moves_no_running_statistics(name, network, together):
+    """One step: as if there were only the new samples. After another the memory has its part."""
+    apart = {}
+    for samples in (4, 8):
+        for method in ("finetune", name):
+            torch.manual_seed(0)
+            stream = toy(tasks=1, each=samples)
+            learner = learner_of(method, stream, epochs=1, network=network(), compile=together, **double)
+            learner.update(stream.tasks[0])
+            apart[samples, method] = {
+                key: t for key, t in learner.net.state().items() if t.ndim == 0 or "running" in key
+            }
+    alone, beside = apart[4, "finetune"], apart[4, name]
+    assert alone and all(torch.equal(alone[key], beside[key]) for key in alone)
+    assert not any(torch.equal(apart[8, "finetune"][key], apart[8, name][key]) for key in alone)
+
+
+def test_in_a_joint_pass_an_empty_memory_has_no_part_in_the_statistics():
+    states = []
+    for method in ("finetune", "er"):
+        learner = learner_of(method, stream := toy(tasks=1, each=4), epochs=1, forward="joint", **double)
+        learner.update(stream.tasks[0])
+        states.append(learner.net.state())
+    one, other = states
+    close = lambda key: torch.allclose(one[key].double(), other[key].double(), rtol=0, atol=1e-12)
+    assert all(close(key) for key in one if "running_var" not in key), "of a variance, rows - 1 are others"
+
+
 @pytest.mark.parametrize("name", ["finetune", "er", "rder", "agem", "icarl", "gss", "er-ace+vanilla"])
 @pytest.mark.parametrize("more", [{}, {"hypergradient": "double-backward"}])
 def test_training_is_the_same_either_way(name, more):

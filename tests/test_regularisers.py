@@ -7,7 +7,7 @@ import torch
 from conftest import toy
 from torch import nn
 
-from everlearn import OEWC, SI, Batch, Learner, LwF
+from everlearn import OEWC, SI, Batch, ICaRL, Learner, LwF
 from everlearn.methods.oewc import fisher
 from everlearn.networks import CNN
 
@@ -135,9 +135,32 @@ def test_lwf_distils_the_old_heads_of_the_network_before_the_task():
     assert method.learn(batch)[1].loss.tolist() == pytest.approx(by_hand, abs=1e-12)
 
 
+@pytest.mark.parametrize("head, classes", [("own", (2, 3)), ("all", range(4))])
+def test_lwfs_new_samples_compete_in_their_own_head_or_in_all(head, classes):
+    stream, method = toy(tasks=2), LwF(head=head)
+    learner = learner_of(method, CNN(stream.shape, 4), stream)
+    learner.update(stream.tasks[0])
+    method.begin_task(learner, stream.tasks[1])
+    x, y = (rows[:5] for rows in stream.tasks[1].train)
+    z = torch.randn(5, 4, dtype=torch.float64)
+    by_hand = [
+        -math.log(math.exp(of[label]) / sum(math.exp(of[c]) for c in classes))
+        for of, label in zip(z.tolist(), y.tolist())
+    ]
+    loss = method.learn(Batch(learner.inputs(x), y, z=z))[0].loss
+    assert loss.tolist() == pytest.approx(by_hand, abs=1e-12)
+
+
 @pytest.mark.parametrize(
     "method, settings",
-    [(OEWC, {"strength": -1}), (OEWC, {"decay": 2}), (SI, {"damping": 0}), (LwF, {"temperature": 0})],
+    [
+        (OEWC, {"strength": -1}),
+        (OEWC, {"decay": 2}),
+        (SI, {"damping": 0}),
+        (LwF, {"temperature": 0}),
+        (LwF, {"head": "old"}),
+        (ICaRL, {"reduction": "none"}),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(method, settings):
     with pytest.raises(ValueError, match=next(iter(settings))):

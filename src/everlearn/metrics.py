@@ -50,7 +50,8 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
 
     ACC: mean of the last row. BWT: mean over i < T of a(T, i) − a(i, i). Forgetting: mean over i < T of
     max_t a(t, i) − a(T, i), over the rows t that had learned task i. Forward transfer: mean over i > 1 of
-    a(i − 1, i) − untrained(i). All but ACC need as many rows as tasks, and two of them.
+    a(i − 1, i) − untrained(i). All but ACC need as many rows as tasks, and two of them. What they are made of is given
+    with them.
     """
     last, tasks = matrix[-1], len(matrix[0])
     result = {"acc": fmean(last), "bwt": None, "forgetting": None, "fwt": None}
@@ -59,7 +60,7 @@ def summary(matrix: Matrix, untrained: Sequence[float]) -> dict:
         result["bwt"] = fmean([last[i] - matrix[i][i] for i in old])
         result["forgetting"] = fmean([max(row[i] for row in matrix[i:]) - last[i] for i in old])
         result["fwt"] = fmean([matrix[i][i + 1] - untrained[i + 1] for i in old])
-    return {**result, "matrix": [list(row) for row in matrix]}
+    return {**result, "untrained": list(untrained), "matrix": [list(row) for row in matrix]}
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -65,6 +66,18 @@ class Layout:
         """Which of these tensors' slots hold something else."""
         slots = ((name, tensors[position], home[name]) for home, name, position in self.homes)
         return [(name, own, there) for name, own, there in slots if there is not own]
+
+    @contextlib.contextmanager
+    def kept_if(self, wanted: Tensor) -> Iterator[None]:
+        """Inside, a module may write to its slots or put other tensors there; unless `wanted`, they are then as before.
+
+        By `data`: what autograd has still to read of them does not depend on it."""
+        vector, slots = self.vector.clone(), [home[name] for home, name, _ in self.homes]
+        yield
+        self.vector.data.copy_(torch.where(wanted, self.vector, vector))
+        for (home, name, _), before in zip(self.homes, slots):
+            if isinstance(after := home[name], Tensor) and after is not before and after.shape == before.shape:
+                home[name] = torch.where(wanted, after, before)
 
 
 @torch.no_grad()

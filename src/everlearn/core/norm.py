@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -53,14 +53,18 @@ class Norm(nn.BatchNorm2d):
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
-    def move(self) -> None:
-        """The running statistics, batch after batch, as often as the layer was used in each."""
+    def move(self, moves: Sequence[Tensor | None] = (None,)) -> None:
+        """The running statistics, batch after batch, as often as the layer was used in each.
+
+        `moves`, one per batch, is 0 for a batch that is to leave them alone; None and 1: it moves them."""
         # By `data`: to autograd all layers' statistics are one vector, and writing to a part of it would invalidate
         # what other layers still have to read.
         means, variances = self.running_mean.data, self.running_var.data
-        for mean, variance in [pair for batch in zip(*(zip(*of) for of in self.seen)) for pair in batch]:
-            self.num_batches_tracked += 1
-            share = 1 / self.num_batches_tracked.to(mean) if self.momentum is None else self.momentum
+        uses = zip(zip(*(zip(*of) for of in self.seen)), moves)
+        for (mean, variance), weight in [(pair, weight) for batch, weight in uses for pair in batch]:
+            self.num_batches_tracked += 1 if weight is None else weight.long()
+            share = 1 / self.num_batches_tracked.clamp(min=1).to(mean) if self.momentum is None else self.momentum
+            share = share if weight is None else share * weight.to(mean)
             means.lerp_(mean[0], share)
             variances.lerp_(variance[0], share)
         self.seen = ()

@@ -23,6 +23,7 @@ from everlearn.core.norm import Norm
 from everlearn.errors import BadInput
 
 SMALL = 2_000_000  # parameters
+Rows = Sequence[Tensor | None]  # of each batch, which rows are samples; None: all
 
 
 def small(parameters: int) -> bool:
@@ -64,6 +65,24 @@ def widen(layer: nn.Module, outputs: int) -> None:
             wide[:rows] = own.detach()[:rows]
             setattr(layer, name, nn.Parameter(wide, requires_grad=own.requires_grad))
     layer.out_features = outputs  # pyright: ignore[reportArgumentType]  # a linear layer's
+
+
+def _any_there(batches: Sequence[Tensor], there: Rows) -> list[Tensor | None]:
+    """Whether a batch has any sample, on any rank, and so moves running statistics; None: it surely has."""
+    if not there:
+        return [None] * len(batches)
+    some = lambda rows: ranks.all_reduce(rows.any().float())[0] > 0  # no control flow: a recorded step does it too
+    return [None if rows is None else some(rows) for rows in there]
+
+
+def _filled(batches: Sequence[Tensor], there: Rows) -> Sequence[Tensor]:
+    """The batches with samples of the first one in rows without any."""
+    if not there:
+        return batches
+    first, column = batches[0], lambda rows, x: rows.view(-1, *[1] * (x.ndim - 1))
+    partner = lambda x: first[torch.arange(len(x), device=x.device) % len(first)]
+    filled = lambda x, rows: x if rows is None else torch.where(column(rows, x), x, partner(x))
+    return [filled(x, rows) for x, rows in zip(batches, there, strict=True)]
 
 
 class MainNet:
@@ -174,12 +193,15 @@ class MainNet:
             self._bind_buffers(live=not virtual)
         return self
 
-    def __call__(self, *batches: Tensor) -> Sequence[Tensor]:
-        """The logits of each batch at the θ it is bound to; if it `reads`, the features of each batch are in `read`."""
+    def __call__(self, *batches: Tensor, there: Sequence[Tensor | None] = ()) -> Sequence[Tensor]:
+        """The logits of each batch at the θ it is bound to; if it `reads`, the features of each batch are in `read`.
+
+        `there` says of each batch which rows are samples. A batch without any moves no running statistics."""
+        moved = there if self._buffers and self._live else ()
         if not self.reads:
-            return self.forward(*batches)
+            return self.forward(*batches, there=moved)
         self.read = []
-        logits = self.forward(*batches)
+        logits = self.forward(*batches, there=moved)
         if len(self.read) < len(batches):  # they shared a pass
             self.read = list(self.read[0].split([len(x) for x in batches]))
         return logits
@@ -313,44 +335,51 @@ class MainNet:
             assigned, self._assigned = self._assigned, []
             write_back(assigned)
 
-    def _separate(self, *batches: Tensor) -> list[Tensor]:
+    def _separate(self, *batches: Tensor, there: Rows = ()) -> list[Tensor]:
         """One pass per batch: BatchNorm normalises each by its own statistics and moves once per batch, memory last."""
         with self.autocast:
-            return [self._answer(x) for x in batches]
+            return [self._passed(x, moves) for x, moves in zip(batches, _any_there(batches, there))]
 
-    def _grouped(self, *batches: Tensor) -> Sequence[Tensor]:
+    def _passed(self, x: Tensor, moves: Tensor | None) -> Tensor:
+        with contextlib.ExitStack() as kept:
+            for layout, _ in self._buffers if moves is not None else ():
+                kept.enter_context(layout.kept_if(moves))
+            return self._answer(x)
+
+    def _grouped(self, *batches: Tensor, there: Rows = ()) -> Sequence[Tensor]:
         """The same in one pass: the Norm layers normalise each batch separately."""
         if len({len(x) for x in batches}) > 1:
-            return self._separate(*batches)
+            return self._separate(*batches, there=there)
         for norm in self._norms:
             norm.groups = len(batches)
         try:
             answers = self._joint(*batches)
             if self._live:
-                self._move(len(batches))
+                self._move(_any_there(batches, there))
         finally:
             for norm in self._norms:
                 norm.groups, norm.seen = None, ()
         return answers
 
     @torch.no_grad()
-    def _move(self, batches: int) -> None:
+    def _move(self, moves: Sequence[Tensor | None]) -> None:
         """Running statistics after one batch after the other: all layers at once, if each was used once."""
         momenta: set[Any] = {norm.momentum for norm in self._norms}
         if len(momenta) > 1 or None in momenta or any(len(norm.seen) != 1 for norm in self._norms):
             for norm in self._norms:
-                norm.move()
+                norm.move(moves)
             return
         statistics, counters = self._moving
         seen = torch.cat([tensor for norm in self._norms for tensor in norm.seen[0]], dim=2)  # [batches, 1, all]
-        for each in seen[:, 0]:
-            statistics.lerp_(each, *momenta)
-        counters += batches
+        (momentum,) = momenta
+        for each, weight in zip(seen[:, 0], moves):
+            statistics.lerp_(each, momentum if weight is None else momentum * weight.to(each))
+        counters += sum(1 if weight is None else weight for weight in moves)
 
-    def _joint(self, *batches: Tensor) -> tuple[Tensor, ...]:
-        """One pass over all batches, which then share their statistics."""
+    def _joint(self, *batches: Tensor, there: Rows = ()) -> tuple[Tensor, ...]:
+        """One pass over all batches, which then share their statistics; the first has samples for rows without one."""
         with self.autocast:
-            return self._answer(torch.cat(batches)).split([len(x) for x in batches])
+            return self._answer(torch.cat(_filled(batches, there))).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
         with reading(self.module) if self.reads else contextlib.nullcontext() as read:

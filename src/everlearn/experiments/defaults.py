@@ -23,8 +23,8 @@ DEFAULTS: list[tuple[str, str, int, dict[str, Any]]] = [
     ("der++", "cifar10", 5120, dict(weights=(1.0, 0.1, 1.0))),
     ("oewc", "tinyimagenet", 0, dict(strength=25.0)),
     ("lwf", "cifar10", 0, dict(weights=(1.0, 3.0))),
-    *(("icarl", stream, 0, dict(lr=0.1, weight_decay=1e-5)) for stream in ("cifar*", "tinyimagenet")),
-    *(("lwf", stream, 0, dict(lr=0.01, weight_decay=5e-4)) for stream in ("cifar*", "tinyimagenet")),
+    *(("icarl", stream, 0, dict(lr=0.1, weight_decay=1e-5, reduction="mean")) for stream in ("cifar*", "tinyimagenet")),
+    *(("lwf", stream, 0, dict(lr=0.01, weight_decay=5e-4, head="all")) for stream in ("cifar*", "tinyimagenet")),
 ]
 
 

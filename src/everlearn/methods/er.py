@@ -1,5 +1,8 @@
 """Experience Replay (Eq. 1): L = λᴰ CE(new) + λᴹ CE(memory).
 
+λᴰ and λᴹ weigh two means, each over a batch of its own. An implementation that takes the mean over one batch of new and
+remembered samples has half of this step where both are 1: the same run has twice its learning rate.
+
 Departs: with a memory of fewer samples than the batch, a draw repeats samples (each freshly augmented), where other
 implementations draw a smaller batch; the mean loss is the same up to one sample's share.
 """

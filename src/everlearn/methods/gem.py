@@ -3,14 +3,13 @@
 With row k of G the gradient of the loss on all of the memory of past task k: g̃ = g where G g ≥ 0, else g + Gᵀ v. There
 v is the solution of the dual problem min ½ vᵀ G Gᵀ v + (G g)ᵀ v over v ≥ `margin`.
 
-Departs: G Gᵀ gets a millionth of its mean diagonal for the solver's sake, where the authors' code adds 0.001 whatever
+Departs: G Gᵀ gets a millionth of its mean diagonal, so that v is one, where the authors' code adds 0.001 whatever
 the gradients' size. The memory's images are not augmented. Each past task has an equal share of the whole memory, which
 shrinks as tasks are added, where the paper fixes it from the number of tasks to come.
 """
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from everlearn.core import ranks
 from everlearn.core.terms import Batch, cross_entropy, seen_by
-from everlearn.errors import BadInput, number
+from everlearn.errors import number
 from everlearn.methods.episodic import Episodic
 from everlearn.weightings.base import Weighting
 
@@ -39,10 +38,6 @@ class GEM(Episodic):
         self.margin = margin
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        if importlib.util.find_spec("quadprog") is None:
-            raise BadInput(
-                "gem solves a quadratic programme with quadprog, which is not here: pip install 'everlearn[gem]'"
-            )
         super().begin_task(learner, task)
         self.past = [Batch(learner.inputs(x), y) for x, y in self.episodes(learner) if len(x)]
 
@@ -59,18 +54,21 @@ class GEM(Episodic):
 def project(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
     """The direction the dual problem gives; `references` is G, [t, P]."""
     along = references @ gradient  # [t]
-    if (along >= 0).all():  # waits for the GPU
+    if (along >= 0).all() or not torch.isfinite(along).all():  # waits for the GPU; the epoch's end tells what is wrong
         return gradient
     return gradient + dual(references @ references.T, along, margin).to(gradient) @ references
 
 
 def dual(gram: Tensor, along: Tensor, margin: float) -> Tensor:
-    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin, in float64 on the CPU."""
-    from quadprog import solve_qp
+    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin, in float64 on the CPU.
 
-    size = gram.diagonal().mean().double().cpu()  # the solution does not depend on the gradients' size; the solver does
+    With gram = L Lᵀ and v = u + margin it is least squares: min ‖Lᵀ u + L⁻¹ (along + gram margin)‖ over u ≥ 0.
+    """
+    from scipy.optimize import nnls  # a part of scikit-learn's own requirements
+
+    size = gram.diagonal().mean().double().cpu()  # the solution does not depend on the gradients' size
     gram, along = gram.double().cpu() / size, along.double().cpu() / size
-    eye = torch.eye(len(along), dtype=torch.float64)
-    return torch.from_numpy(
-        solve_qp((gram + 1e-6 * eye).numpy(), -along.numpy(), eye.numpy(), (margin * eye.diagonal()).numpy())[0]
-    )
+    gram = gram + 1e-6 * torch.eye(len(along), dtype=torch.float64)
+    lower = torch.linalg.cholesky(gram)
+    right = torch.linalg.solve_triangular(lower, -(along + margin * gram.sum(dim=1))[:, None], upper=False)
+    return torch.from_numpy(nnls(lower.T.numpy(), right[:, 0].numpy())[0]) + margin

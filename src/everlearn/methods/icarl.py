@@ -1,13 +1,15 @@
 """iCaRL (Rebuffi et al., 2017): the network learns features, the nearest mean of the remembered samples classifies.
 
-Trains on the new samples and the memory together; the loss of a sample is the mean over the classes met of the binary
+Trains on the new samples and the memory together; the loss of a sample is the sum over the classes met of the binary
 cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it
 was before this task, and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each
 class, by herding, those of earlier classes being the first they had; a class that comes back is herded anew, from new
 and remembered samples, each of them once. Prediction: the class whose mean feature is nearest, every feature and mean
 scaled to length 1.
 
-Departs: the mean over the classes, not their sum. Herding and means do not look at mirrored images.
+Departs: herding and means do not look at mirrored images. With `reduction="mean"` the loss is the mean over classes, as
+in the code behind the published tables, and so in their settings here: a step shorter by the number of classes
+(digits: Class-IL ACC 80.5 instead of 88.3, ten seeds).
 """
 
 from __future__ import annotations
@@ -20,12 +22,15 @@ from torch.nn import functional as F
 
 from everlearn.core.ledger import firsts
 from everlearn.core.terms import Batch, Term
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, unknown
 from everlearn.methods.teacher import Taught
+from everlearn.weightings.base import Weighting
 
 if TYPE_CHECKING:
     from everlearn.data import Task
     from everlearn.learner import Learner
+
+REDUCTIONS = {"sum": Tensor.sum, "mean": Tensor.mean}
 
 
 class ICaRL(Taught):
@@ -33,6 +38,12 @@ class ICaRL(Taught):
 
     remembers, slot_rule = True, None
     means: Tensor | None = None  # [C, d]; NaN for a class not met
+
+    def __init__(self, weighting: Weighting | None = None, reduction: str = "sum"):
+        super().__init__(weighting)
+        if reduction not in REDUCTIONS:
+            raise unknown("reduction", reduction, REDUCTIONS)
+        self.reduction = reduction
 
     def training_set(self, learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
         x, y = (torch.cat([new.to(learner.device), old]) for new, old in zip(task.train, learner.memory.held()))
@@ -52,7 +63,8 @@ class ICaRL(Taught):
         target = F.one_hot(new.y, new.z.shape[1]).to(new.z.dtype)
         if self.teacher is not None:
             target[:, self.old] = self.taught(new.x).sigmoid()
-        return [Term(bce(new.z[:, self.seen], target[:, self.seen]), new)]
+        bce = F.binary_cross_entropy_with_logits(new.z[:, self.seen], target[:, self.seen], reduction="none")
+        return [Term(REDUCTIONS[self.reduction](bce, dim=1), new)]
 
     def end_task(self, learner: Learner, task: Task) -> None:
         super().end_task(learner, task)
@@ -84,11 +96,6 @@ class ICaRL(Taught):
             return learner.logits(x)
         distances = torch.cdist(F.normalize(learner.features(x), dim=1), self.means)
         return -distances.nan_to_num(nan=torch.inf)
-
-
-def bce(z: Tensor, target: Tensor) -> Tensor:
-    """The mean over the classes of the binary cross-entropy, [B]."""
-    return F.binary_cross_entropy_with_logits(z, target, reduction="none").mean(dim=1)
 
 
 def herd(features: Tensor, count: int) -> Tensor:

@@ -1,32 +1,51 @@
 """Learning without Forgetting (Li and Hoiem, 2016): L = CE(new) + α KD(new), old classes only, no memory.
 
-KD is the cross-entropy between softmax(z*/T) and softmax(z/T) over the classes of earlier tasks, z* the logits of the
-network as it was before this task, on the same augmented and normalised images.
+CE runs over the classes of the new task, its head alone. KD is the cross-entropy between softmax(z*/T) and softmax(z/T)
+over the classes of earlier tasks, z* the logits of the network as it was before this task, on the same augmented and
+normalised images.
 
-Departs: the new head is not trained alone first.
+Departs: the new head is not trained alone first. With `head="all"` CE runs over all classes, as in the code behind the
+published tables, and so in their settings here; new samples then push old classes down (digits: Class-IL ACC 19.5
+instead of 51.2, ten seeds).
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from everlearn.core.terms import Batch, Term, cross_entropy
-from everlearn.errors import number
+from everlearn.errors import number, unknown
 from everlearn.methods.teacher import Taught
 from everlearn.weightings.base import Weighting
+
+if TYPE_CHECKING:
+    from everlearn.data import Task
+    from everlearn.learner import Learner
+
+HEADS = ("own", "all")
 
 
 class LwF(Taught):
     names = ("new", "old heads")
 
-    def __init__(self, weighting: Weighting | None = None, temperature: float = 2.0):
+    def __init__(self, weighting: Weighting | None = None, temperature: float = 2.0, head: str = "own"):
         super().__init__(weighting)
         number("temperature", temperature, positive=True)
-        self.temperature = temperature
+        if head not in HEADS:
+            raise unknown("head", head, HEADS)
+        self.temperature, self.head = temperature, head
+
+    def begin_task(self, learner: Learner, task: Task) -> None:
+        super().begin_task(learner, task)
+        own = torch.tensor(sorted(task.classes), device=learner.device)
+        none = torch.zeros(learner.classes, dtype=torch.bool, device=learner.device)
+        self.heads = none.index_fill(0, own, True) if self.head == "own" else None
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new), Term(self.distil(new), new, preserves=True)]
+        return [cross_entropy(new, classes=self.heads), Term(self.distil(new), new, preserves=True)]
 
     def distil(self, new: Batch) -> Tensor:
         if self.teacher is None:
