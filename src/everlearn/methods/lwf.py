@@ -9,9 +9,8 @@ Departs: the new head is not trained alone first.
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
-from everlearn.core.terms import Batch, Term, cross_entropy
+from everlearn.core.terms import Batch, Term, cross_entropy, distillation
 from everlearn.errors import number
 from everlearn.methods.teacher import Taught
 from everlearn.weightings.base import Weighting
@@ -26,10 +25,9 @@ class LwF(Taught):
         self.temperature = temperature
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new), Term(self.distil(new), new, preserves=True)]
+        return [cross_entropy(new), self.distil(new)]
 
-    def distil(self, new: Batch) -> Tensor:
+    def distil(self, new: Batch) -> Term:
         if self.teacher is None:
-            return torch.zeros_like(new.z[:, 0])
-        target = (self.taught(new.x) / self.temperature).softmax(dim=1)
-        return -(target * (new.z[:, self.old] / self.temperature).log_softmax(dim=1)).sum(dim=1)
+            return Term(torch.zeros_like(new.z[:, 0]), new, preserves=True)
+        return distillation(new, self.taught(new.x), self.old, self.temperature)
