@@ -136,6 +136,7 @@ def on_gpu(wanted: list[Experiment], kind: str, given: argparse.Namespace) -> No
         sys.exit("\n".join(wrong))
 
 
+KINDS = {"held-out": range(100, 105), "test": range(5)}  # and their seeds
 OTHERS = {
     "er": dict(method="er"),
     "rder": dict(method="rder"),
@@ -144,10 +145,10 @@ OTHERS = {
 
 
 def small(given: argparse.Namespace) -> None:
-    """Candidates × memories on small streams: on held-out images, seeds 100 to 104, then on the test, 0 to 4."""
+    """Candidates × memories on small streams: on held-out images, seeds 100 to 104, or on the test, 0 to 4."""
     for stream in [given.stream] if given.stream else SMALL:
-        for kind, seeds in (("held-out", range(100, 105)), ("test", range(5))):
-            rows = small_rows(stream, given.seeds or list(seeds), given.memory)
+        for kind in [given.on] if given.on else KINDS:
+            rows = small_rows(stream, given.seeds or list(KINDS[kind]), given.memory)
             if kind == "held-out":
                 rows = {label: list(map(chosen_on, row)) for label, row in rows.items()}
             study = Study(f"flagship-{stream}-{kind}", "which loss is the best?", rows)
@@ -213,6 +214,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, nargs="+")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--stream", choices=list(SMALL))
+    parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--pack", type=int, help="runs that share the GPU; as many as fit unless given")
     given = parser.parse_args()
