@@ -19,6 +19,7 @@ PARTS = (
         "training",
         "core",
         "data",
+        "terms",
         "weightings",
         "methods",
         "networks",

@@ -112,14 +112,15 @@ def test_distillation_on_new_images_goes_on_where_new_samples_no_longer_count():
 
 
 def test_the_averaged_network_is_the_average():
-    """θ̄ ← d θ̄ + (1 − d) θ after each step, and it is what is tested; the network itself stays as it is."""
+    """θ̄ ← d θ̄ + (1 − d) θ after each step, d = min(.9, (1 + n) / (10 + n)), and θ stays as it is."""
     stream, thetas = toy(tasks=1), []
     learner = learner_of(NAMES[2], "fixed", stream)
     for _ in learner.updating(stream.tasks[0]):
         thetas.append(learner.net.theta.detach().clone())
     mean = thetas[0].double()
-    for theta in thetas[1:]:
-        mean = 0.9 * mean + 0.1 * theta.double()
+    for n, theta in enumerate(thetas):
+        d = min(0.9, (1 + n) / (10 + n))
+        mean = d * mean + (1 - d) * theta.double()
     assert torch.allclose(learner.method.average.mean.double(), mean, atol=1e-6)
     own, x = learner.net.theta.detach().clone(), stream.tasks[0].test[0]
     tested = learner.method.predict(learner, x)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from everlearn.core import ranks
 from everlearn.core.ledger import policy
-from everlearn.core.plan import Draw, reservoir
+from everlearn.core.plan import POOLS, TURNS, Draw, reservoir
 from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
 from everlearn.errors import BadInput, number, unknown
@@ -50,10 +50,10 @@ def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
 
 def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
     """Memory batches that cannot be drawn."""
-    if any(draw.pool == "inner" for draw in drawn) and memory < 5:
+    if any(draw.pool in ("inner", "others") for draw in drawn) and memory < 5:
         raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
     for draw in drawn:
-        if not isinstance(draw, Draw) or draw.pool not in ("all", "balanced", "inner", "outer"):
+        if not isinstance(draw, Draw) or draw.pool not in ("balanced", *POOLS, *TURNS):
             raise BadInput(f"{draw!r} is no memory batch; draws are a number or a tuple of everlearn.Draw(…)")
         if draw.size is not None:
             number("the size of a draw", draw.size, whole=True, positive=True)

@@ -36,6 +36,7 @@ METHODS = {
     "er-ace": "er_ace:ERACE",
     "der": "der:DER",
     "der++": "derpp:DERpp",
+    "retain": "retain:Retain",
 }
 WEIGHTINGS = {
     "fixed": "fixed:Fixed",

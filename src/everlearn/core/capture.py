@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.plan import Plan, Row
+from everlearn.core.state import Stateful
 from everlearn.core.tape import Tape
 from everlearn.errors import BadInput
 
@@ -108,7 +109,10 @@ def held(holders: Iterable[object]) -> dict[tuple[str, str], object]:
 
 
 def fixed(value: object) -> object:
-    """A value as it is now: tensors and plain values themselves, containers as tuples of these, else only its type."""
+    """A value as it is now: tensors and plain values themselves, containers and parts as tuples of these, else only its
+    type."""
+    if isinstance(value, Stateful):
+        value = vars(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(fixed, value))
     if isinstance(value, dict):

@@ -27,7 +27,7 @@ class Draw(NamedTuple):
     """A memory batch: its pool, its size (None: as many rows as new samples) and its views.
 
     The pool is `all` rows, `balanced` over the classes in them, or one part of a memory split four to one: `inner` or
-    `outer`.
+    `outer`. In each epoch another fifth is `held` out of the `others`.
     """
 
     pool: str = "all"
@@ -112,7 +112,7 @@ def plan_epoch(
     if place is not None:
         slots, before = place(streams[3], order)
     held = labels and holding(labels[0], labels[1][order], slots)
-    drawn = draw(streams[2], before, draws, batch, held) if draws else None
+    drawn = draw(streams[2], before, draws, batch, held, epoch) if draws else None
     return [Row._make(row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]
 
 
@@ -137,23 +137,32 @@ def sharded(plan: Plan, batch: int, draws: Sequence[Draw], views: Views = ONE_VI
 
 # A pool is a part of the memory's rows: how many of the first n rows belong to it, and which row its j-th is. The split
 # is by row number, every fifth row an outer one; the reservoir fills rows at random, so any split by number is random.
+# Both are given the number of the first outer row: 0, or the epoch's turn.
 POOLS: dict[str, tuple[Callable, Callable]] = {
-    "all": (lambda n: n, lambda j: j),
-    "outer": (lambda n: (n + 4) // 5, lambda j: 5 * j),
-    "inner": (lambda n: n - (n + 4) // 5, lambda j: j + j // 4 + 1),
+    "all": (lambda n, f=0: n, lambda j, f=0: j),
+    "outer": (lambda n, f=0: (n + 4 - f) // 5, lambda j, f=0: 5 * j + f),
+    "inner": (lambda n, f=0: n - (n + 4 - f) // 5, lambda j, f=0: 5 * (j // 4) + j % 4 + (j % 4 >= f)),
 }
+TURNS = {"held": "outer", "others": "inner"}
 
 
 def draw(
-    rng: np.random.Generator, filled: np.ndarray, draws: Sequence[Draw], batch: int, held: np.ndarray | None = None
+    rng: np.random.Generator,
+    filled: np.ndarray,
+    draws: Sequence[Draw],
+    batch: int,
+    held: np.ndarray | None = None,
+    epoch: int = 0,
 ) -> np.ndarray:
     """For each step and draw, rows of its pool among the first `filled`, without replacement, shuffled: [S, rows]."""
+    turn = np.where(filled >= 5, epoch % 5, 0)  # a smaller memory has no row for each turn
 
     def of(pool: str, rows: int) -> np.ndarray:
         if pool == "balanced":
             return balanced(rng, filled, held, rows)  # pyright: ignore[reportArgumentType]  # it has labels then
-        size, row = POOLS[pool]
-        return row(choose(rng, size(filled), rows))
+        size, row = POOLS[TURNS.get(pool, pool)]
+        first = turn if pool in TURNS else np.zeros_like(filled)
+        return row(choose(rng, size(filled, first), rows), first[:, None])
 
     return np.concatenate([of(one.pool, one.size or batch) for one in draws], axis=1)
 

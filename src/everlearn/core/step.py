@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.memory import Memory
+from everlearn.core.snapshot import Average
 from everlearn.core.state import Stateful
 from everlearn.core.tape import Tape
 from everlearn.core.terms import Batch
@@ -19,13 +21,14 @@ if TYPE_CHECKING:
 
 
 class SGD(Stateful):
-    """d = g + λθ and, with momentum μ, d ← d + μ d_before."""
+    """d = g + λθ and, with momentum μ, d ← d + μ d_before. `average` is the decay of an average of θ; 0: none."""
 
-    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0):
+    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, average: float = 0.0):
         self.lr: float = lr
         self.momentum: float = momentum
         self.weight_decay: float = weight_decay
         self.velocity: Tensor | None = None
+        self.average: Average | None = Average(average) if average else None
 
     def direction(self, theta: Tensor, gradient: Tensor, virtual: bool = False) -> Tensor:
         """A virtual step leaves the velocity as it is."""
@@ -38,6 +41,16 @@ class SGD(Stateful):
             if not virtual:
                 self.velocity.copy_(gradient)  # in place: a captured step holds this address
         return gradient
+
+    @torch.no_grad()
+    def move(self, net: MainNet, direction: Tensor) -> None:
+        net.theta.sub_(direction, alpha=self.lr)
+        if self.average is not None:
+            self.average.update(net)
+
+    def averaged(self, net: MainNet) -> contextlib.AbstractContextManager[None]:
+        """Inside, the network is its average, if one is kept."""
+        return contextlib.nullcontext() if self.average is None else self.average.applied(net)
 
 
 @dataclass
@@ -68,8 +81,7 @@ def train_step(method: Method, step: Step) -> None:
     way = method.direction(gradient, step)
     direction = step.sgd.direction(theta, way)
     method.weighting.after(method, step, terms, direction)  # the RRN, when it is its turn
-    with torch.no_grad():
-        theta.sub_(direction, alpha=step.sgd.lr)
+    step.sgd.move(step.net, direction)
     method.after_step(step, gradient, way)
     method.remember(step, terms)
     step.tape.keep(losses=terms.losses)

@@ -140,7 +140,7 @@ class Experiment:
         """All settings as plain data, as they are written down and read back."""
         specs = {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
         named = {kind: spec and spec.document() for kind, spec in specs.items()}
-        return {**named, "training": asdict(self.training), "memory": self.memory, "seed": self.seed}
+        return {**named, "training": self._training(), "memory": self.memory, "seed": self.seed}
 
     def settings(self) -> dict[str, Any]:
         """All settings side by side, by the names they are set by."""
@@ -150,11 +150,15 @@ class Experiment:
             "stream": self.stream.name,
         }
         flat |= {"network": self.network and self.network.name, "memory": self.memory, "seed": self.seed}
-        flat |= asdict(self.training)
+        flat |= self._training()
         for kind in ("stream", "method", "weighting", "network"):
             for key, value in getattr(self, kind).options if getattr(self, kind) else ():
                 flat[f"{kind}.{key}" if key in flat else key] = value
         return flat
+
+    def _training(self) -> dict[str, Any]:
+        """Its settings. An average came later: where there is none, older runs keep their hashes."""
+        return {key: value for key, value in asdict(self.training).items() if (key, value) != ("average", None)}
 
     @property
     def label(self) -> str:
@@ -210,8 +214,8 @@ def _options(kind: str, found: Found) -> dict[str, inspect.Parameter]:
 
 
 def _written(kind: str, found: Found, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Options as they are kept. Those of pictures came later: while nobody sets them, older runs keep their hashes."""
-    later = streams.PICTURES if found.thing is streams.load else ()
+    """Options as they are kept. Some came later: while nobody sets them, older runs keep their hashes."""
+    later = streams.PICTURES if found.thing is streams.load else getattr(found.thing, "later", ())
     unset = [key for key, p in _options(kind, found).items() if key in later and options[key] == p.default]
     return tuple(sorted((key, frozen(value)) for key, value in options.items() if key not in unset))
 
@@ -310,6 +314,8 @@ def _resolved(
     training = Training(**training)
     weighting = found["weighting"].thing(**chosen["weighting"])
     method = found["method"].thing(weighting=weighting, **chosen["method"])
+    average = training.decay(method.averages)
+    training = replace(training, average=average if average or method.averages else None)
     weighting.check(method)  # what the method and its weighting refuse, they refuse now
     for kind, made in (("method", method), ("weighting", weighting)):
         if lost := next((key for key in chosen[kind] if not hasattr(made, key)), None):

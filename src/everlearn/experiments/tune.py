@@ -21,11 +21,12 @@ import torch
 
 from everlearn import registry
 from everlearn.core import ranks
-from everlearn.data import Stream
+from everlearn.data import Stream, streams
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.run import Run, choose, finish
 from everlearn.experiments.store import Store, alone
+from everlearn.spec import Spec, look_up
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials
 RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays 1
@@ -78,6 +79,18 @@ def held_out(stream: Stream, fraction: float = HOLDOUT, seed: int = 0) -> Stream
             held[random.permutation(rows)[:count]] = True
         tasks.append(replace(task, train=(x[~held], y[~held]), test=(x[held], y[held])))
     return replace(stream, tasks=tuple(tasks))
+
+
+def validation(of: str = "digits", fraction: float = HOLDOUT, data: Path | None = None) -> Stream:
+    """A stream by its name, to be chosen on: a part of its training images in the place of the test images."""
+    return held_out(streams.load(of, data=data), fraction)
+
+
+def chosen_on(experiment: Experiment) -> Experiment:
+    """The same experiment on training images held out of its stream, one of those built in."""
+    stream = look_up("stream", validation)
+    options = (("fraction", HOLDOUT), ("of", experiment.stream.name))
+    return replace(experiment, stream=Spec(stream.name, options))
 
 
 def file_of(experiments: Sequence[Experiment], holdout: float = HOLDOUT) -> str:

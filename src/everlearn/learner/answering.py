@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from everlearn import checks
 from everlearn.core.memory import Memory
+from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet
 from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
@@ -31,6 +32,7 @@ class Answering:
     method: Method
     labels: Labels
     inputs: Any
+    sgd: SGD
     device: torch.device
     classes: int
 
@@ -66,7 +68,7 @@ class Answering:
         checks.samples(self, x)
         self.net.sync()
         try:
-            with self.net.evaluating():
+            with self.net.evaluating(), self.sgd.averaged(self.net):
                 return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
         finally:
             self.net.unbind()

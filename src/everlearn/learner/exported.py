@@ -37,9 +37,10 @@ class Deployed(nn.Module):
 
 
 def plain(learner: Learner) -> nn.Module:
-    """A copy of the network on the CPU, in evaluation mode, every tensor with memory of its own."""
+    """A copy of the network that is tested, on the CPU, in evaluation mode, every tensor with memory of its own."""
     learner.net.sync()
-    made = copy.deepcopy(learner.net.unbind()).cpu().eval()
+    with learner.sgd.averaged(learner.net):
+        made = copy.deepcopy(learner.net.unbind()).cpu().eval()
     for layer in made.modules():
         for name, buffer in layer._buffers.items():  # those of the norm layers are parts of one tensor
             layer._buffers[name] = None if buffer is None else buffer.clone()

@@ -106,7 +106,7 @@ class Learner(Answering, Estimator):
         self.dtype = dtype
         self.given_inputs = inputs
         self.inputs = None if inputs is None else inputs_of.made(inputs).to(self.device, dtype)
-        self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay)
+        self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay, training.decay(method.averages))
         self.memory: Memory | None = None  # made when the first samples show their shape
         self.head: str | None = None  # the layer that grows, by name; found when it has to
         self._uncut: list[Tensor] = []  # its weights before the first class came

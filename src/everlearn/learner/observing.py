@@ -12,11 +12,11 @@ from everlearn.core.capture import Graphs, on_own_stream, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import Ledger, keys
 from everlearn.core.memory import Memory
+from everlearn.core.part import Part
 from everlearn.core.seeding import Randomness
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.learner import growth, teaching
-from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -125,7 +125,7 @@ def ready(learner: Learner, task: Task, x: Tensor, y: Tensor) -> Steps:
 def refuse(learner: Learner) -> None:
     """What lives on the end of tasks learns nothing of a stream without."""
     method, weighting = learner.method, learner.method.weighting
-    if type(method).end_task is not Method.end_task or method.merges:
+    if any(type(of).end_task is not Part.end_task for of in (method, *method.parts)) or method.merges:
         raise BadInput(
             f"{type(method).__name__} keeps what it needs at the end of a task, and observe knows none; use update, "
             "or a method that rehearses, such as er or der++"

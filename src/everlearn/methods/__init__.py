@@ -15,6 +15,7 @@ from everlearn.methods.icarl import ICaRL
 from everlearn.methods.joint import Joint
 from everlearn.methods.lwf import LwF
 from everlearn.methods.oewc import OEWC
+from everlearn.methods.retain import Retain
 from everlearn.methods.si import SI
 
 __all__ = [
@@ -32,7 +33,8 @@ __all__ = [
     "Joint",
     "LwF",
     "Method",
+    "Retain",
 ]
 # The help of a method without words of its own is its file's, the equation, and not its parent's.
-for _method in (AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF):
+for _method in (AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF, Retain):
     _method.__doc__ = _method.__doc__ or inspect.getdoc(inspect.getmodule(_method))

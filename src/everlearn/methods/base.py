@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from everlearn.core.part import Part
 from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, reservoir
-from everlearn.core.state import Stateful
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
 from everlearn.errors import BadInput
 from everlearn.weightings.base import Weighting
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from everlearn.learner import Learner
 
 
-class Method(Stateful):
+class Method(Part):
     """Fine-tuning: L = CE(new). Everything a method may do differently is here, with what happens if it does not.
 
     `weighting` says how much each term of each row counts. `weights` are the usual fixed ones, all 1 if empty; `preset`
-    are those a learned or scheduled weighting starts from, if they differ.
+    are those a learned or scheduled weighting starts from, if they differ. Parts that it holds are told of every task.
     """
 
     names: tuple[str, ...] = ("new",)  # of the loss terms, new samples' first
@@ -39,6 +39,7 @@ class Method(Stateful):
     slot_rule: SlotRule | None = staticmethod(reservoir)
     merges: bool = False  # all tasks are learned as one
     captures: bool = True  # its step never waits for a value
+    averages: float = 0.0  # the decay of the average of the network that is tested, if the training says none
     memory_factor: int = 1  # how many times an ordinary run's share of a GPU's memory it needs
     derived: ClassVar[tuple[str, ...]] = ("weighting",)
 
@@ -52,10 +53,7 @@ class Method(Stateful):
     def __init__(self, weighting: Weighting | None = None):
         self.weighting: Weighting = weighting or Fixed()
 
-    # Inside a step ------------------------------------------------------------------------------------------------
-    def select(self, step: Step) -> None:
-        """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row."""
-
+    # Inside a step; `select` comes before anything else ---------------------------------------------------------------
     def learn(self, new: Batch) -> list[Term]:
         """The terms on the new samples."""
         return [cross_entropy(new)]
@@ -77,10 +75,11 @@ class Method(Stateful):
 
     def remember(self, step: Step, terms: Terms) -> None:
         """What to keep of this step: by default the new samples, in the slots drawn for them."""
+        super().remember(step, terms)
         if step.slots is not None:
             step.memory.write(step.slots, step.x, step.y, **self.kept(step, terms))
 
-    # Between tasks ------------------------------------------------------------------------------------------------
+    # Between tasks; `begin_task`, `end_task`, `grow` and `forget` are those of any part -------------------------------
     def fields(self, learner: Learner) -> dict[str, tuple[int, ...]]:
         """The shape of what it `keeps` beside a sample."""
         known = {"logits": lambda: (learner.classes,), "features": lambda: (learner.width,)}
@@ -89,16 +88,6 @@ class Method(Stateful):
     def training_set(self, learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
         """What to train on: images and labels."""
         return task.train
-
-    def begin_task(self, learner: Learner, task: Task) -> None: ...
-
-    def end_task(self, learner: Learner, task: Task) -> None: ...
-
-    def grow(self, learner: Learner) -> None:
-        """There are more classes: `learner.classes`. Vectors like θ and snapshots have followed, with 0 for them."""
-
-    def forget(self, learner: Learner, kept: Tensor) -> None:
-        """Samples were taken out of the memory; its rows are now those that had these numbers."""
 
     def predict(self, learner: Learner, x: Tensor) -> Tensor:
         """A score per class for images as stored, [N, C]."""

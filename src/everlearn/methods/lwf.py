@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from everlearn.core.terms import Batch, Term, cross_entropy
+from everlearn.core.terms import Batch, Term, cross_entropy, distillation
 from everlearn.errors import number, unknown
 from everlearn.methods.teacher import Taught
 from everlearn.weightings.base import Weighting
@@ -45,10 +44,9 @@ class LwF(Taught):
         self.heads = none.index_fill(0, own, True) if self.head == "own" else None
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new, classes=self.heads), Term(self.distil(new), new, preserves=True)]
+        return [cross_entropy(new, classes=self.heads), self.distil(new)]
 
-    def distil(self, new: Batch) -> Tensor:
+    def distil(self, new: Batch) -> Term:
         if self.teacher is None:
-            return torch.zeros_like(new.z[:, 0])
-        target = (self.taught(new.x) / self.temperature).softmax(dim=1)
-        return -(target * (new.z[:, self.old] / self.temperature).log_softmax(dim=1)).sum(dim=1)
+            return Term(torch.zeros_like(new.z[:, 0]), new, preserves=True)
+        return distillation(new, self.taught(new.x), self.old, self.temperature)

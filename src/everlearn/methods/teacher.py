@@ -1,32 +1,8 @@
-"""Learning from the network as it was before this task."""
+"""A method that learns from the network as it was before this task."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-import torch
-from torch import Tensor
-
-from everlearn.core.snapshot import Snapshot
 from everlearn.methods.base import Method
-
-if TYPE_CHECKING:
-    from everlearn.data import Task
-    from everlearn.learner import Learner
+from everlearn.terms import taught
 
 
-class Taught(Method):
+class Taught(taught.Taught, Method):
     """The teacher is a copy of the network in evaluation mode, None in the first task; `old` are its classes."""
-
-    teacher: Snapshot | None = None
-
-    def begin_task(self, learner: Learner, task: Task) -> None:
-        self.old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
-        self.teacher = Snapshot(learner.net) if learner.seen else None
-
-    def end_task(self, learner: Learner, task: Task) -> None:
-        self.teacher = None
-
-    def taught(self, x: Tensor) -> Tensor:
-        """The teacher's logits of the old classes."""
-        return self.teacher(x)[:, self.old]

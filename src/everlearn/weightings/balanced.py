@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from everlearn.core.plan import Draw, reservoir
 from everlearn.errors import BadInput
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 class Balanced(Relation):
     """Relation whose outer loss is on draws balanced over the memory's classes; a reservoir holds few of the newest."""
+
+    KNOWN: ClassVar = Relation.KNOWN | {"outer_rows": ("all",)}  # it says itself which rows
 
     def check(self, method: Method) -> None:
         super().check(method)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
@@ -19,6 +19,8 @@ class Labelled(Relation):
 
     Knowing the classes is the end; staying as the network was is a means to it.
     """
+
+    KNOWN: ClassVar = Relation.KNOWN | {"outer_views": ("usual", "strong")}
 
     def outer(self, method: Method, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         losses = (cross_entropy(batch).masked().mean() for batch in seen_by(net, *replay))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,10 +13,10 @@ from everlearn.core import ranks
 from everlearn.core.plan import Draw
 from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
-from everlearn.core.terms import Batch, Terms, weighed
+from everlearn.core.terms import Batch, Terms, cross_entropy, seen_by, weighed
 from everlearn.core.theta import MainNet
 from everlearn.errors import BadInput, number, unknown
-from everlearn.weightings import diagnostics
+from everlearn.weightings import diagnostics, outer
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.base import Phased
 from everlearn.weightings.bilevel import HYPERGRADIENTS, check
@@ -36,11 +36,14 @@ ORDERS = ("printed", "fresh")
 class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
-    derived = apart = ("phi",)  # the RRN's own vector
+    derived = ("phi", "learns")
+    apart = ("phi",)  # the RRN's own vector
     streams = True
     hidden: int = 16
     rrn_lr: float = 1e-3
     rrn_weight_decay: float = 1e-4
+    learned: Sequence[str] = ()  # names of the terms whose weights it learns, the others at their preset; (): all
+    later: ClassVar[tuple[str, ...]] = ("learned",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -48,8 +51,21 @@ class Relational(Phased):
         number("rrn_lr", self.rrn_lr, positive=True)
         number("rrn_weight_decay", self.rrn_weight_decay)
 
+    def check(self, method: Method) -> None:
+        super().check(method)
+        for name in self._learned():
+            if name not in method.names:
+                raise unknown(f"term of {type(method).__name__}", name, method.names)
+
+    def _learned(self) -> tuple[str, ...]:
+        return (self.learned,) if isinstance(self.learned, str) else tuple(self.learned)
+
     def begin(self, method: Method, net: MainNet, seed: int) -> None:
         super().begin(method, net, seed)
+        known = self._learned()
+        self.learns: Tensor | None = (
+            torch.tensor([name in known for name in method.names], device=net.theta.device) if known else None
+        )
         with seeded(seed):
             built = RelationReplayNet(len(method.names), self.hidden)
             self.rrn: MainNet = MainNet(built, net.theta.device, net.theta.dtype)
@@ -58,12 +74,13 @@ class Relational(Phased):
 
     def begin_stream(self, filled: bool) -> None:
         """Without tasks the warm-up lasts until the memory is full; the RRN learns from each mini-batch."""
-        self.phase, self.every = "relation" if filled else "warm-up", 1
+        self.phase, self.every, self.share = "relation" if filled else "warm-up", 1, 0.0
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
         self.rrn.at(self.phi)
-        return self.rrn.module(terms.losses.detach(), norms(terms))
+        weights = self.rrn.module(terms.losses.detach(), norms(terms))
+        return weights if self.learns is None else torch.where(self.learns, weights, self.preset)
 
     def used(self, weights: Tensor) -> Tensor:
         """What the Main Net is given of w(φ), [B, k]."""
@@ -100,18 +117,33 @@ class Relation(Relational):
     past the warm-up the real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ
     learns first, on the current new batch and memory draws of its own, then the step is taken with the new φ.
 
+    The outer loss is on all rows of the memory, or with `outer_rows` `turns` on a fifth of them that is held out of
+    rehearsal, another one in each epoch; on `usual` views of them, on `strong` ones, or on samples `mixed` in pairs
+    (`outer_views`). `outer_new` adds the new samples' own loss to it, in proportion: 1/(t + 1) of it after t tasks.
+
     Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
     """
 
     interval: int | None = None
     order: str = "printed"
     hypergradient: str = "forward"
+    outer_rows: str = "all"
+    outer_views: str = "usual"
+    outer_new: bool = False
+    later: ClassVar[tuple[str, ...]] = ("learned", "outer_rows", "outer_views", "outer_new")
+
+    KNOWN: ClassVar = {
+        "order": ORDERS,
+        "hypergradient": HYPERGRADIENTS,
+        "outer_rows": outer.ROWS,
+        "outer_views": outer.VIEWS,
+    }
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.interval is not None:
             number("interval", self.interval, whole=True, positive=True)
-        for name, known in {"order": ORDERS, "hypergradient": HYPERGRADIENTS}.items():
+        for name, known in self.KNOWN.items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
 
@@ -129,6 +161,7 @@ class Relation(Relational):
     def begin_epoch(self, task: int, epoch: int, epochs: int) -> None:
         super().begin_epoch(task, epoch, epochs)
         self.every: int = max(1, epochs // 10) if self.interval is None else self.interval
+        self.share: float = 1 / (task + 1) if self.outer_new else 0.0  # the new samples' share of the outer loss
 
     def due(self, number: int) -> bool:
         """Is it the RRN's turn to learn, at this step of the epoch?"""
@@ -138,7 +171,7 @@ class Relation(Relational):
         return self.due(number)
 
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
-        return own * (2 if self.order == "printed" else 3)
+        return outer.drawn(own, 1 if self.order == "printed" else 2, self.outer_rows, self.outer_views)
 
     def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
@@ -167,7 +200,12 @@ class Relation(Relational):
 
     def outer(self, method: Method, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         """What the weights are to be good for."""
-        return method.outer(net, replay)
+        if self.outer_views != "mixed":
+            return method.outer(net, replay)
+        seen = seen_by(net, *map(outer.mixed, replay))
+        halves = (method.rehearse(*seen), method.rehearse(*map(outer.neighbour, seen)))
+        losses = (term.masked().mean() / 2 for half in halves for term in half)
+        return sum(losses)  # pyright: ignore[reportReturnType]  # a tensor: `check` refuses a method without a draw
 
     def _try(self, method: Method, step: Step) -> None:
         """A network without the hypergradient is refused in the first step, and not when the first task is learned."""
@@ -182,23 +220,30 @@ class Relation(Relational):
     def _learn_first(self, method: Method, step: Step) -> None:
         """`fresh`: a virtual step from the current new batch and memory draws of its own."""
         count = len(method.own_draws())
-        inner, outer = step.extra[:count], step.extra[count:]
+        inner, held = step.extra[:count], step.extra[count:]
         theta = step.net.theta
         terms = method.terms(step.net.at(theta, virtual=True), step.new, inner)
         weights = self.weigh(terms)
         stepped = torch.sub(theta.detach(), self._aside(method, step, terms, weights), alpha=step.sgd.lr)
-        self._learn(method, step, terms, weights, inner, outer, stepped)
+        self._learn(method, step, terms, weights, inner, held, stepped)
 
     def _aside(self, method: Method, step: Step, terms: Terms, weights: Tensor) -> Tensor:
         """The direction a step with w(φ) would take, while the real step takes another."""
         gradient = step.net.gradient(weighed(terms.losses, weights.detach()), retain_graph=True)
         return step.sgd.direction(step.net.theta, method.direction(gradient, step), virtual=True)
 
-    def _learn(self, method: Method, step: Step, terms: Terms, weights: Tensor, inner, outer, stepped: Tensor) -> None:
+    def _learn(self, method: Method, step: Step, terms: Terms, weights: Tensor, inner, held, stepped: Tensor) -> None:
         """One RRN update from the step θ → `stepped` taken with `weights`."""
         net = step.net
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, inner).losses
-        buffer = lambda theta: self.outer(method, net.at(theta, virtual=True), outer)
+
+        def buffer(theta: Tensor) -> Tensor:
+            loss = self.outer(method, net.at(theta, virtual=True), held)
+            if not self.share:
+                return loss
+            (new,) = seen_by(net, step.new)
+            return (1 - self.share) * loss + self.share * cross_entropy(new).loss.mean()
+
         G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
         self.improve(weights, G * (-step.sgd.lr / len(G)))
         step.tape.keep(proposed=weights, G=G, labels=diagnostics.labels(terms), norms=norms(terms))

@@ -1,0 +1,232 @@
+"""Which loss is the best, chosen without a look at the test images, and how good it is on them.
+
+python docs/flagship.py screen --data DIR --minutes 6 --out DIR     candidates on held-out training images, seeds 100, …
+python docs/flagship.py final --data DIR --minutes 20 --out DIR     the test, seeds 0 to 4, memory 200 and 500
+python docs/flagship.py ablation --data DIR --minutes 20 --out DIR  the test, without one term after another
+python docs/flagship.py small [--data DIR] [--out DIR]              digits and Fashion-MNIST, on the CPU
+python docs/flagship.py show                                        what is on record
+
+A tenth of the training images of each class is held out, the rest is learned, and seeds from 100 on are not reported on
+the test. The candidates are all of CANDIDATES, and the records of all of them are kept, in results/flagship. The same
+command goes on where it was stopped.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+
+from reproduce import DEVICE, PRECISION, RESULTS, START, UNKNOWN, costs, recorded, write
+
+from everlearn.errors import EverlearnError
+from everlearn.experiments import records
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store
+from everlearn.experiments.studies import Study
+from everlearn.experiments.tune import chosen_on
+from everlearn.launchers import DONE, perform
+
+FOLDER = RESULTS / "flagship"
+ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
+CANDIDATES = {
+    "retain": dict(method="retain"),
+    "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
+    "retain, ρ = .3": dict(method="retain", balance="rho", rho=0.3),
+    "retain, ρ = 1": dict(method="retain", balance="rho", rho=1.0),
+    "retain, prior": dict(method="retain", balance="prior"),
+    "retain, prior, not distilled": dict(method="retain", balance="prior", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+    "retain, learned": ALONE,
+    "retain, rule": dict(method="retain", weighting="consolidate"),
+    "retain, not distilled": dict(method="retain", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+    "der++, averaged": dict(method="der++", average=0.999),
+    "der+++consolidate, averaged": dict(method="der++", weighting="consolidate", average=0.999),
+    "der++": dict(method="der++"),
+}
+# What the relation's outer loss is on: the weight of new against old is all it learns.
+OUTER = {
+    f"retain, learned, {name}": ALONE | options
+    for name, options in {
+        "in turns": dict(outer_rows="turns"),
+        "strong views": dict(outer_views="strong"),
+        "mixed": dict(outer_views="mixed"),
+        "new in proportion": dict(outer_new=True),
+    }.items()
+}
+WITHOUT = {
+    f"without {name}": dict(method="retain", **options)
+    for name, options in {
+        "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
+        "decoupling": dict(balance="plain"),
+        "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+        "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
+        "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
+        "the average": dict(average=0.0),
+    }.items()
+}
+SMALL = {  # stream: settings and memories
+    "digits": (dict(network="mlp", epochs=10), (20, 50, 100, 200)),
+    "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
+}
+RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, of what has no record
+
+
+def screen(given: argparse.Namespace) -> list[Experiment]:
+    """Every candidate on held-out images, the first seed of all before the second of any."""
+    return [
+        chosen_on(of)
+        for seed in given.seeds or range(100, 102)
+        for memory in given.memory or [200]
+        for of in each(CANDIDATES | OUTER, memory=memory, epochs=given.epochs or 10, seed=seed)
+    ]
+
+
+def final(given: argparse.Namespace) -> list[Experiment]:
+    rows = {"retain": CANDIDATES["retain"]}
+    return [
+        of
+        for seed in given.seeds or range(5)
+        for memory in given.memory or [200, 500]
+        for of in each(rows, memory=memory, epochs=given.epochs or 50, seed=seed)
+    ]
+
+
+def ablation(given: argparse.Namespace) -> list[Experiment]:
+    return [
+        of
+        for seed in given.seeds or range(3)
+        for memory in given.memory or [200]
+        for of in each(WITHOUT, memory=memory, epochs=given.epochs or 50, seed=seed)
+    ]
+
+
+def each(rows: dict[str, dict], **settings) -> Iterator[Experiment]:
+    """CIFAR-10 and ResNet-18, as they are run on a GPU."""
+    for row in rows.values():
+        yield Experiment.of(stream="cifar10", network="resnet18", precision=PRECISION, **row | settings)
+
+
+def minutes(experiment: Experiment, known: dict[str, float]) -> float:
+    """About how many of the GPU it takes, from the records of 50 epochs."""
+    usual = known.get("der++", UNKNOWN) * RELATIVE.get(experiment.label, 1.0)
+    return known.get(experiment.label, usual) * experiment.training.epochs / 50
+
+
+def on_gpu(wanted: list[Experiment], kind: str, given: argparse.Namespace) -> None:
+    """As many as fit into the minutes, in order, a record of each kept as it ends."""
+    known, left, chosen = costs(recorded()), given.minutes - START, []
+    folder = given.records / kind
+    for experiment in wanted:
+        cost = minutes(experiment, known)
+        if not (folder / f"{experiment.name}.json").exists() and cost <= left:
+            chosen.append(experiment)
+            left -= cost
+    print(f"{len(wanted)} wanted, {len(chosen)} to run now, about {given.minutes - START - left:.0f} minutes")
+    store = Store(given.out)
+
+    def keep(experiment: Experiment, line: dict) -> None:
+        if line is DONE and (result := store.result(experiment)) is not None:
+            write(experiment, folder, result, 1)
+            print(f"{named(experiment)}: {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
+
+    outcomes = perform(chosen, store, device=given.device, data=given.data, report=keep, pack=given.pack)
+    if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:
+        sys.exit("\n".join(wrong))
+
+
+KINDS = {"held-out": range(100, 105), "test": range(5)}  # and their seeds
+OTHERS = {
+    "er": dict(method="er"),
+    "rder": dict(method="rder"),
+    "der+++consolidate": dict(method="der++", weighting="consolidate"),
+}
+
+
+def small(given: argparse.Namespace) -> None:
+    """Candidates × memories on small streams: on held-out images, seeds 100 to 104, or on the test, 0 to 4."""
+    for stream in [given.stream] if given.stream else SMALL:
+        for kind in [given.on] if given.on else KINDS:
+            rows = small_rows(stream, given.seeds or list(KINDS[kind]), given.memory)
+            if kind == "held-out":
+                rows = {label: list(map(chosen_on, row)) for label, row in rows.items()}
+            study = Study(f"flagship-{stream}-{kind}", "which loss is the best?", rows)
+            every, store = [experiment for row in rows.values() for experiment in row], Store(given.out)
+            outcomes = perform(every, store, device="cpu", data=given.data)
+            document = records.study(study, dict(zip(every, outcomes)), store)
+            given.records.mkdir(parents=True, exist_ok=True)
+            (given.records / f"{stream}-{kind}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:
+    settings, usual = SMALL[stream]
+    return {
+        f"{label}, M = {memory}": [
+            Experiment.of(stream=stream, memory=memory, seed=seed, **row | settings) for seed in seeds
+        ]
+        for label, row in (CANDIDATES | OTHERS | OUTER).items()
+        for memory in memories or usual
+        if label not in OUTER or memory == 50  # they take four times as long
+    }
+
+
+def named(experiment: Experiment) -> str:
+    """Its row, memory and seed."""
+    same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
+    rows = CANDIDATES | OUTER | WITHOUT
+    found = zip(rows, each(rows, **same))
+    label = next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
+    return f"{label}, M = {experiment.memory}, seed {experiment.seed}"
+
+
+def show(given: argparse.Namespace) -> None:
+    """The mean of each row on record, best first."""
+    for folder in sorted(path for path in given.records.glob("*") if path.is_dir()):
+        found: dict[str, list[float]] = {}
+        for path in sorted(folder.glob("*.json")):
+            run = json.loads(path.read_text())
+            row = named(Experiment.parse(run["experiment"])).rpartition(", seed")[0]
+            found.setdefault(row, []).append(run["class_il"]["acc"])
+        for row, values in sorted(found.items(), key=lambda pair: -fmean(pair[1])):
+            print(f"{folder.name}: {row}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")
+
+
+def numbers(words: list[str] | None) -> list[int] | None:
+    """`0-4` and `7` as seeds."""
+    if words is None:
+        return None
+    spans = [word.split("-") for word in words]
+    return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
+
+
+GPU = {"screen": screen, "final": final, "ablation": ablation}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=[*GPU, "small", "show"])
+    parser.add_argument("--data", type=Path, help="the folder with the data sets")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
+    parser.add_argument("--records", type=Path, default=FOLDER, help="where records are kept")
+    parser.add_argument("--seeds", nargs="+", help="such as 0-4")
+    parser.add_argument("--memory", type=int, nargs="+")
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--stream", choices=list(SMALL))
+    parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
+    parser.add_argument("--device", default=DEVICE)
+    parser.add_argument("--pack", type=int, help="runs that share the GPU; as many as fit unless given")
+    given = parser.parse_args()
+    given.seeds = numbers(given.seeds)
+    try:
+        if given.what in GPU:
+            on_gpu(GPU[given.what](given), given.what, given)
+        else:
+            {"small": small, "show": show}[given.what](given)
+    except EverlearnError as error:
+        sys.exit(f"{error}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Methods are made of parts: what has to know the task, or to do something once per step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from everlearn.core.state import Stateful
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from everlearn.core.step import Step
+    from everlearn.core.terms import Terms
+
+
+class Part(Stateful):
+    """It is told what happens, and tells the parts it holds as attributes. A method is one, and so is a loss term with
+    a mask, a prior or a teacher. What overrides a hook calls `super()` if it has parts."""
+
+    @property
+    def parts(self) -> list[Part]:
+        return [value for value in vars(self).values() if isinstance(value, Part)]
+
+    def select(self, step: Step) -> None:
+        """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row."""
+        for part in self.parts:
+            part.select(step)
+
+    def remember(self, step: Step, terms: Terms) -> None:
+        """What to keep of a step, when θ has moved."""
+        for part in self.parts:
+            part.remember(step, terms)
+
+    def begin_task(self, learner: Any, task: Any) -> None:
+        for part in self.parts:
+            part.begin_task(learner, task)
+
+    def end_task(self, learner: Any, task: Any) -> None:
+        for part in self.parts:
+            part.end_task(learner, task)
+
+    def grow(self, learner: Any) -> None:
+        """There are more classes: `learner.classes`. Vectors like θ and snapshots have followed, with 0 for them."""
+        for part in self.parts:
+            part.grow(learner)
+
+    def forget(self, learner: Any, kept: Tensor) -> None:
+        """Samples were taken out of the memory; its rows are now those that had these numbers."""
+        for part in self.parts:
+            part.forget(learner, kept)

@@ -1,0 +1,36 @@
+"""Retain: DER++ that learns new classes among themselves, gently from old ones, and keeps what it said of old ones.
+
+L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old classes, the network before this task)
+    + γ KD(memory draw 1) + λ CE(memory draw 2)
+
+The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the last two
+are DER++'s (Buzzega et al., 2020). What is tested is a moving average of the network, as CLS-ER has it (Arani et al.,
+2022): `average=0` tests the network itself. `balance` says how s is found: `rule`, `rho`, `prior` (balanced softmax,
+Ren et al., 2020) or `plain`, which is 1 and for a weighting to learn.
+"""
+
+from __future__ import annotations
+
+from everlearn.core.terms import Batch, Term, distance
+from everlearn.methods.derpp import DERpp
+from everlearn.terms import Decoupled, Distilled
+from everlearn.weightings.base import Weighting
+
+
+class Retain(DERpp):
+    names = ("new", "apart", "old heads", "dark", "memory")
+    weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
+    averages = 0.999
+
+    def __init__(
+        self, weighting: Weighting | None = None, balance: str = "rule", rho: float = 0.1, temperature: float = 2.0
+    ):
+        super().__init__(weighting)
+        self.decoupled, self.distilled = Decoupled(balance, rho), Distilled(temperature)
+        self.balance, self.rho, self.temperature = balance, rho, temperature
+
+    def learn(self, new: Batch) -> list[Term]:
+        return [*self.decoupled(new), self.distilled(new)]
+
+    def rehearse(self, dark: Batch, labelled: Batch) -> list[Term]:
+        return [distance(dark), self.decoupled.labelled(labelled)]

@@ -1,0 +1,66 @@
+"""Loss decoupling (Liang and Li, 2023): the new samples' cross-entropy in two terms, each with a weight of its own.
+
+CE(new; new and unseen classes) + s · (log Σ exp z − log Σ_{new and unseen} exp z), the second telling new classes from
+old ones. With s = 1 it is CE(new).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from everlearn.core.part import Part
+from everlearn.core.terms import Batch, Term, apart, cross_entropy
+from everlearn.errors import number, unknown
+from everlearn.terms.adjusted import log_prior
+
+if TYPE_CHECKING:
+    from everlearn.data import Task
+    from everlearn.learner import Learner
+
+BALANCES = ("rule", "rho", "prior", "plain")
+
+
+class Decoupled(Part):
+    """s by `balance`, t being the number of tasks before this one:
+
+    - `rho`: ρ/t.
+    - `rule`: ρ/t with ρ = min(1, 6/√R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed
+      in this task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
+    - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
+    - `plain`: 1, for a weighting to find.
+    """
+
+    prior: Tensor | None = None
+
+    def __init__(self, balance: str = "rule", rho: float = 0.1):
+        if balance not in BALANCES:
+            raise unknown("balance", balance, BALANCES)
+        number("rho", rho)
+        self.balance, self.rho = balance, rho
+
+    def begin_task(self, learner: Learner, task: Task) -> None:
+        old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
+        fresh = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, old, False)
+        self.fresh: Tensor = fresh  # [C] new and unseen classes
+        if self.balance == "prior":
+            self.prior = log_prior(learner, task)
+        self.share = self.shared(learner, task)
+
+    def shared(self, learner: Learner, task: Task) -> float:
+        if self.balance in ("prior", "plain"):
+            return 1.0
+        rehearsed = learner.epochs * len(task.train[1]) / max(1, learner.capacity)
+        rho = self.rho if self.balance == "rho" else min(1.0, 6 / math.sqrt(rehearsed))
+        return rho / max(1, learner.tasks)
+
+    def __call__(self, new: Batch) -> list[Term]:
+        between = apart(new, self.fresh, self.prior)
+        return [cross_entropy(new, self.fresh, self.prior), between._replace(loss=self.share * between.loss)]
+
+    def labelled(self, memory: Batch) -> Term:
+        """The memory's cross-entropy, of the same logits."""
+        return cross_entropy(memory, prior=self.prior)

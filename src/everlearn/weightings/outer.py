@@ -1,0 +1,53 @@
+"""What the outer batch is made of: other rows, other views, mixed samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from everlearn.core.plan import Draw
+from everlearn.core.terms import Batch
+
+ROWS = ("all", "turns")  # of the memory: all for both, or a fifth held out of rehearsal, another in each epoch
+VIEWS = ("usual", "strong", "mixed")
+
+
+def drawn(own: Sequence[Draw], inner: int, rows: str, views: str) -> tuple[Draw, ...]:
+    """A step's memory batches: `inner` times the method's own, then those of the outer loss."""
+    pools = ("others", "held") if rows == "turns" else (None, None)
+    pool = lambda draw, name: draw if name is None else draw._replace(pool=name)
+    last = [pool(draw, pools[1]) for draw in own]
+    if views == "strong":
+        last = [draw._replace(views=tuple(strong for _ in draw.views)) for draw in last]
+    return (*(pool(draw, pools[0]) for _ in range(inner) for draw in own), *last)
+
+
+def strong(x: Tensor) -> Tensor:
+    """Another contrast for each sample, noise, and a square of an image left out, of half its side."""
+    around = (len(x),) + (1,) * (x.ndim - 1)
+    x = x * (0.6 + 0.8 * torch.rand(around, dtype=x.dtype, device=x.device)) + 0.1 * torch.randn_like(x)
+    if x.ndim < 4:
+        return x
+    down, right = (_half(len(x), side, x) for side in x.shape[-2:])
+    return x.masked_fill(down[:, None, :, None] & right[:, None, None, :], 0)
+
+
+def _half(samples: int, side: int, like: Tensor) -> Tensor:
+    """A stretch of half a side, anywhere, for each sample: [N, side]."""
+    first = (torch.rand(samples, 1, device=like.device) * (side - side // 2 + 1)).floor()
+    places = torch.arange(side, device=like.device) - first
+    return (places >= 0) & (places < side // 2)
+
+
+def mixed(batch: Batch) -> Batch:
+    """Each row's mean with the row before it (Zhang et al., 2018)."""
+    return batch._replace(x=(batch.x + batch.x.roll(1, 0)) / 2)
+
+
+def neighbour(batch: Batch) -> Batch:
+    """The other half of a mixed batch: the same answers, the labels and records of the row before."""
+    roll = lambda tensor: None if tensor is None else tensor.roll(1, 0)
+    stored = {name: of.roll(1, 0) for name, of in batch.stored.items()}
+    return batch._replace(y=batch.y.roll(1, 0), stored=stored, there=roll(batch.there))
