@@ -63,6 +63,20 @@ def test_resumed_equals_uninterrupted(name):
         assert torch.equal(again.net.theta, whole.net.theta)
 
 
+@pytest.mark.parametrize("name", ["rder", "lwf", "gss"])
+def test_left_after_any_step_it_goes_on_to_the_same_bits(name):
+    (whole, stream), saved = on_gpu(name), []
+    for task in stream:
+        for _ in whole.updating(task):
+            saved.append(whole.state())
+    for state in saved[1 :: len(saved) // 6]:
+        again, _ = on_gpu(name)
+        again.restore(state)
+        for task in stream.tasks[again.tasks :]:
+            again.update(task)
+        assert torch.equal(again.net.theta, whole.net.theta)
+
+
 def test_a_deterministic_run_of_a_resnet_gives_the_same_bits(tmp_path):
     import numpy as np
 

@@ -120,6 +120,31 @@ def refusals() -> list[str]:
     return said
 
 
+def left_and_resumed() -> list[tuple[bool, int]]:
+    """After some steps of a learner: does one that goes on from there end with the same bits and records?"""
+    stream = toy(pixels=everlearn.Pixels((0.5,), (0.25,), pad=1, flip=True))
+
+    def made() -> Learner:
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+        method = built("rder", warmup=1)
+        return Learner(network, method, classes=range(4), inputs=stream.pixels, memory=10, epochs=3, batch=4, lr=0.02)
+
+    whole, states, lines = made(), [], []
+    for task in stream:
+        for _ in whole.updating(task, lines.append):
+            states.append((len(lines), whole.state()))
+    seen = []
+    for told, state in states[1::4]:
+        again, more = made(), []
+        again.restore(state)
+        for task in stream.tasks[again.tasks :]:
+            again.update(task, report=more.append)
+        numbers = [list(flat([{**line, "seconds": 0} for line in of])) for of in (lines[told:], more)]
+        seen.append((torch.equal(again.net.theta, whole.net.theta) and numbers[0] == numbers[1], again.step))
+    return seen
+
+
 def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
@@ -152,6 +177,10 @@ def test_what_several_ranks_cannot_do_is_refused(ranks):
     assert "a batch of 5 cannot be dealt to 2 ranks" in batch
     assert "BatchNorm2d" in norm and "everlearn.core.norm.Norm" in norm
     assert "hypergradient=forward" in backward
+
+
+def test_left_after_any_step_two_ranks_go_on_to_the_same_bits(ranks):
+    assert len(ranks[0]["resumed"]) > 3 and all(rank["resumed"] == [(True, 0)] * len(rank["resumed"]) for rank in ranks)
 
 
 RUN = [
@@ -207,7 +236,8 @@ cli.main()
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    states = {named(case): learned(*case) for case in CASES} | {"refusals": refusals()}
+    states = {named(case): learned(*case) for case in CASES}
+    states |= {"refusals": refusals(), "resumed": left_and_resumed()}
     torch.save(states, folder / f"{dist.get_rank()}.pt")
     dist.destroy_process_group()
 

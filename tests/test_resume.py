@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import LABELS
+from conftest import LABELS, learner_of, toy
 from safetensors import torch as safetensors
+from torch import nn
 
-from everlearn import EverlearnError, Experiment
+from everlearn import ER, EverlearnError, Experiment, Learner
+from everlearn.experiments import endings
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
@@ -22,8 +24,9 @@ SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memor
 
 
 @pytest.fixture(autouse=True)
-def every_epoch(monkeypatch):
+def every_step(monkeypatch):
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # a process that goes takes no disk with it
 
 
 def same(one: dict, other: dict) -> bool:
@@ -53,7 +56,7 @@ def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
 
         def report(record):
             nonlocal count
-            count += record["event"] not in ("start", "resumed")
+            count += record["event"] not in ("start", "resumed", "step")
             if count == 3:  # records on from wherever it was; it may be that only the first of them was saved
                 raise Killed
 
@@ -69,12 +72,139 @@ def test_left_after_any_record_it_goes_on_to_the_same_result(tmp_path, name):
     assert not (store.path(experiment) / CHECKPOINT).exists()
 
 
+@pytest.mark.parametrize("name", LABELS)
+def test_left_after_any_step_a_learner_goes_on_to_the_same_bits(name):
+    stream, states, lines = toy(each=9), [], []
+    make = lambda: learner_of(name, stream, network=dropping(), momentum=0.5)
+    tasks = lambda learner: [stream.merged()] if learner.method.merges else stream.tasks
+    whole = make()
+    for task in tasks(whole):
+        for _ in whole.updating(task, lines.append):
+            states.append((len(lines), whole.state()))
+    end = whole.state()
+    for told, state in states[1::3]:  # at least one of each epoch, also the first step and the last
+        again, more = make(), []
+        again.restore(state)
+        assert same_tensors(again.state(), state)
+        for task in tasks(again)[again.tasks :]:
+            again.update(task, report=more.append)
+        assert same_tensors(again.state(), end)
+        assert without_seconds(more) == without_seconds(lines[told:])
+
+
+def dropping() -> nn.Module:
+    """Its masks are random numbers of its own."""
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 4))
+
+
+def same_tensors(one: dict, other: dict) -> bool:
+    plain = lambda tensor: tensor.double().nan_to_num(7.0)  # iCaRL's mean of a class not met is not a number
+    keys = {key for key in one if key != "epoch.seconds"}
+    return one.keys() == other.keys() and all(torch.equal(plain(one[key]), plain(other[key])) for key in keys)
+
+
+def without_seconds(lines: list[dict]) -> list[dict]:
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+@pytest.mark.parametrize(
+    "name, more",
+    [
+        ("er", {}),
+        ("er", {"memory": "balanced:20"}),
+        ("er", {"memory": 600}),  # a task is smaller: who is in the memory matters
+        ("er+balanced", {}),
+        ("rder", {"warmup": 1}),
+        ("gss", {}),
+        ("icarl", {}),
+        ("joint", {}),
+    ],
+)
+def test_left_between_two_steps_a_run_goes_on_from_there(tmp_path, monkeypatch, name, more):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store = Experiment.of(name, **SETTINGS | more), Store(tmp_path / "cut")
+    whole = perform(experiment, Store(tmp_path / "whole"))
+    for count in (5, 1, 13, 40):
+        steps = runs.recorded(experiment, store, "cpu")
+        for _ in range(count):
+            next(steps)
+        steps.close()
+        assert (store.part(experiment) / CHECKPOINT).exists()
+    said = []
+    result = perform(experiment, store, report=said.append)
+    assert said[1]["event"] == "resumed" and said[1]["step"] > 0
+    assert same(result, whole) and result["provenance"]["resumed"] == 4
+    assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2])
+def test_a_signal_waits_for_the_end_of_the_step_and_leaves_a_checkpoint(tmp_path, monkeypatch, number):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store, heard = Experiment.of("er", **SETTINGS), Store(tmp_path / "cut"), []
+    whole = perform(experiment, Store(tmp_path / "whole"))
+    usual = {one: signal.getsignal(one) for one in endings.SIGNALS}
+    remember = ER.remember
+
+    def signalled(method, step, terms):
+        if not heard and method.learner.tasks == 1 and step.number == 3:
+            heard.append(step)
+            os.kill(os.getpid(), number)
+        remember(method, step, terms)
+
+    if number == signal.SIGUSR2:  # a handler that comes back, as a scheduler's may
+        monkeypatch.setitem(usual, number, lambda *given: heard.append("handled"))
+        signal.signal(number, usual[number])
+    monkeypatch.setattr(ER, "remember", signalled)
+    if number == signal.SIGUSR2:
+        assert same(perform(experiment, store), whole) and heard[1:] == ["handled"]
+        signal.signal(number, signal.SIG_DFL)
+        return
+    with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
+        perform(experiment, store)
+    assert number == signal.SIGINT or ended.value.code == 128 + number
+    assert {one: signal.getsignal(one) for one in endings.SIGNALS} == usual
+    said = []
+    assert same(perform(experiment, store, report=said.append), whole)
+    assert said[1] == {"event": "resumed", "task": 1, "epoch": 0, "step": 4}
+
+
+def test_a_run_killed_before_a_learned_task_was_measured_measures_it(tmp_path, monkeypatch):
+    experiment, store = Experiment.of("rer", **SETTINGS), Store(tmp_path / "cut")
+    whole = perform(experiment, Store(tmp_path / "whole"))
+    examine, failing = Learner.examine, [True]
+
+    def killed(learner, stream):
+        if learner.tasks == 2 and failing:
+            failing.clear()
+            raise Killed
+        return examine(learner, stream)
+
+    monkeypatch.setattr(Learner, "examine", killed)
+    with pytest.raises(Killed):
+        perform(experiment, store)
+    said = []
+    assert same(perform(experiment, store, report=said.append), whole)
+    assert said[1] == {"event": "resumed", "task": 2, "epoch": 0, "step": 0}
+    assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
+
+
+def test_progress_is_told_within_an_epoch_and_not_written_down(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "TELL", 0.0)
+    experiment, said = Experiment.of("er", **SETTINGS), []
+    perform(experiment, Store(tmp_path), report=said.append)
+    steps = [record for record in said if record["event"] == "step" and (record["task"], record["epoch"]) == (1, 1)]
+    count = steps[0]["steps"]
+    assert [record["step"] for record in steps] == list(range(1, count + 1)) and count > 5
+    assert "step" not in {line["event"] for line in read_lines(Store(tmp_path).path(experiment))}
+
+
 def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
     experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
     whole = perform(experiment, Store(tmp_path / "whole"))
     words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
     command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "EVERLEARN_CHECKPOINT": "0.05"}
     part = tmp_path / "cut" / (experiment.name + ".part")
     length = lambda: len((part / "metrics.jsonl").read_text().splitlines()) if (part / "metrics.jsonl").exists() else 0
     for goal, pause in ((5, 0.0), (14, 0.013)):

@@ -109,7 +109,7 @@ def answered(function: Callable) -> Callable:
             with ranks.process_group(), _noticed():
                 function(*args, **kwargs)
         except KeyboardInterrupt:
-            fail("stopped; complete runs are kept, and one of more than a minute goes on from its last checkpoint", 130)
+            fail("stopped; complete runs are kept, and the same command goes on with the others where they were", 130)
         except (BrokenPipeError, typer.Exit):  # what an exit code stands for has been said
             raise
         except Exception as error:

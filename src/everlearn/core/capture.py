@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import NoneType
 
 import torch
@@ -134,19 +134,18 @@ def alike(one: object, other: object) -> bool:
 
 
 def train_epoch(
-    body: Body, plan: Plan, variant: Callable[[int], object], graphs: Graphs | None = None
-) -> Generator[None, None, Tape]:
-    """All steps of a plan, replayed as CUDA graphs where there are any; `variant` gives the kind of a step.
+    body: Body, plan: Plan, variant: Callable[[int], object], tape: Tape, graphs: Graphs | None = None, first: int = 0
+) -> Iterator[int]:
+    """The steps of a plan from the `first` on, replayed as CUDA graphs where there are any; `variant` gives the kind of
+    a step.
 
-    A generator that pauses after each step: runs that share a GPU take turns.
+    A generator that pauses after each step and gives its number: runs that share a GPU take turns.
     """
-    tape = Tape()
     if graphs is not None:
         graphs.begin_epoch()
-    for number, row in enumerate(plan):
+    for number in range(first, len(plan)):
         if graphs is None:
-            body(number, row, tape)
+            body(number, plan[number], tape)
         else:
-            graphs.step(variant(number), number, row, tape)
-        yield
-    return tape
+            graphs.step(variant(number), number, plan[number], tape)
+        yield number

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from everlearn.errors import BadInput
 
+KEY = 16  # bytes a sample is known again by
 RULES = ("reservoir", "balanced")
 
 
@@ -72,8 +73,12 @@ class Ledger:
 
     def look_up(self, x: Tensor, y: Tensor) -> None:
         """Take stock of what the memory holds, [held, …]."""
+        self.enter(keys(x, y), y.tolist())
+
+    def enter(self, keys: Iterable[bytes], labels: Iterable[int]) -> None:
+        """These samples, of these classes, are in its rows, in this order."""
         self.of, self.where, self.rows = [], Counter(), {}
-        for row, (key, label) in enumerate(zip(keys(x, y), y.tolist())):
+        for row, (key, label) in enumerate(zip(keys, labels)):
             self._enter(row, key, label)
 
     def place(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes], labels: list[int]) -> Placed:
@@ -201,7 +206,7 @@ def keys(x: Tensor, y: Tensor) -> list[bytes]:
     """What each sample is known again by: its content and its label."""
     content = x.detach().cpu()[:, None].flatten(1).contiguous().view(torch.uint8).numpy()
     return [
-        hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=16).digest()
+        hashlib.blake2b(row.tobytes() + label.to_bytes(8), digest_size=KEY).digest()
         for row, label in zip(content, y.tolist())
     ]
 

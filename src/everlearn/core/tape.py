@@ -25,3 +25,8 @@ class Tape:
 
     def read(self) -> dict[str, Tensor]:
         return {name: ranks.all_gather(torch.stack(tensors), dim=1) for name, tensors in self._kept.items()}
+
+    def restore(self, kept: dict[str, Tensor]) -> None:
+        """What was read of an epoch's first steps: this rank goes on with its rows of it."""
+        own = lambda tensor: tensor.chunk(ranks.world_size(), dim=1)[ranks.rank()]
+        self._kept.update({name: list(own(tensor).unbind(0)) for name, tensor in kept.items()})

@@ -23,7 +23,7 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments import provenance
+from everlearn.experiments import endings, provenance
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner
@@ -34,6 +34,9 @@ from everlearn.weightings.base import Weighting
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
+Save = Callable[..., None]  # of a function that gives the state, and whether it has to be now
+TELL = 0.5  # seconds between two words on how far a run is within an epoch
+AGREE = 16  # steps between two times that ranks agree on whether to write a checkpoint
 FLAGS = (
     (torch.backends.cuda.matmul, "allow_tf32"),
     (torch.backends.cudnn, "allow_tf32"),
@@ -151,7 +154,8 @@ def recorded(
     if report:
         report({"event": "start", "tasks": len(run.tasks)})
     if ranks.rank():  # the first one writes for all
-        return (yield from run.steps(saved=ranks.broadcast_object(None)))
+        saved = ranks.broadcast_object(None)
+        return (yield from run.steps(save=together(run.learner, lambda state, now: state()), saved=saved))
     try:
         with store.recording(experiment, fresh) as recording:
 
@@ -160,17 +164,56 @@ def recorded(
                 if report:
                     report(line)
 
+            def save(state: Callable[[], dict], now: bool = False) -> None:
+                try:
+                    recording.checkpoint(state, now or endings.waiting())
+                finally:
+                    endings.let_through()
+
             saved = ranks.broadcast_object(recording.resumed)
             if report and saved and "at.learner.progress" in saved:  # of another version it may not be
                 task, epoch, _ = saved["at.learner.progress"].tolist()
-                report({"event": "resumed", "task": task, "epoch": epoch})
-            result = yield from run.steps(record, recording.tensors, recording.checkpoint, saved)
+                step = int(saved.get("at.epoch.step", 0))
+                report({"event": "resumed", "task": task, "epoch": epoch, "step": step})
+            save = together(run.learner, save, recording.due)
+            with endings.heard(run.learner):
+                steps = run.steps(record, recording.tensors, save, saved)
+                result = yield from (told(run.learner, steps, report) if report else steps)
             for name, content in run.kept().items() if keep else ():
                 recording.file(name, content)
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
     return result  # pyright: ignore[reportReturnType]  # what is done has a result
+
+
+def together(learner: Learner, save: Save, due: Callable[[], bool] = lambda: False) -> Save:
+    """Over several ranks the state of a step takes all of them: the first one says when, now and then, and none goes
+    alone."""
+    if not ranks.distributed():
+        return save
+
+    def all_save(state: Callable[[], dict], now: bool = False) -> None:
+        if not now and learner.step % AGREE == 0 and ranks.broadcast_object(due()):
+            save(state, True)
+
+    return all_save
+
+
+def told(learner: Learner, steps: Steps, report: Report) -> Steps:
+    """The steps, with a word now and then on how far they are."""
+    said = time.monotonic()
+    with contextlib.closing(steps):
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            if learner.step and time.monotonic() - said > TELL:
+                said = time.monotonic()
+                place = {"task": learner.tasks, "epoch": learner.epoch, "step": learner.step, "steps": learner.steps}
+                report({"event": "step", **place})
+            yield
 
 
 def finish(steps: Steps) -> dict:
@@ -227,12 +270,13 @@ class Run:
         self,
         report: Report = lambda record: None,
         keep: Callable[[str, dict], None] = lambda name, tensors: None,
-        save: Callable[[Callable[[], dict]], None] = lambda state: None,
+        save: Save = lambda state, now=False: None,
         saved: dict | None = None,
     ) -> Steps:
         """The run, one step at a time; its value at the end is the result document.
 
-        `save` is offered the state after every epoch and task, and `saved` is one to go on from.
+        `save` is offered the state after every step, epoch and task, and has to take it when the run is left between
+        two steps; `saved` is one to go on from.
         """
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.training.precision, self.deterministic):
@@ -252,8 +296,17 @@ class Run:
                 report(record)
                 save(state)
 
-            for number, task in list(enumerate(self.tasks))[learner.tasks :]:
-                yield from learner.updating(task, tell)
+            for number, task in list(enumerate(self.tasks))[len(rows) :]:
+                if number == learner.tasks:
+                    for _ in learner.updating(task, tell):
+                        save(state)
+                        try:
+                            yield
+                        except GeneratorExit:
+                            with contextlib.suppress(OSError):  # the one before it is still there
+                                save(state, now=True)
+                            raise
+                    save(state)  # learned, and still to be measured
                 if review := method.weighting.review(learner, self.tasks[:number], task):
                     report({"event": "review", "task": number, **review})
                 row, confusion = learner.examine(self.stream)
@@ -292,7 +345,7 @@ class Run:
         """Be where a run was: its accuracies so far, its seconds, how often it has been resumed."""
         try:
             self.learner.restore(part(saved, "at"))
-        except (KeyError, RuntimeError, ValueError) as error:
+        except (KeyError, IndexError, TypeError, RuntimeError, ValueError) as error:
             raise EverlearnError(
                 f"the checkpoint is of another version of this run ({error}); the same command starts it anew"
             ) from error

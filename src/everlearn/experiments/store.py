@@ -6,8 +6,8 @@
     *.safetensors      what the run leaves behind to be looked at
 
 A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run. A run
-of more than a minute leaves a `checkpoint` there, tensors and a checksum, from which it goes on if it is stopped or
-killed.
+of more than a minute, or one that is stopped, leaves a `checkpoint` there, tensors and a checksum, from which it goes
+on.
 """
 
 from __future__ import annotations
@@ -177,9 +177,13 @@ class Recording:
         self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
         return state
 
-    def checkpoint(self, state: Callable[[], dict]) -> None:
-        """Write the state down, if the last time was a minute ago: whole, or not at all."""
-        if time.monotonic() - self._saved < self._every:
+    def due(self) -> bool:
+        """Was the last checkpoint a minute ago?"""
+        return time.monotonic() - self._saved >= self._every
+
+    def checkpoint(self, state: Callable[[], dict], now: bool = False) -> None:
+        """Write the state down, if it is time or has to be now: whole, or not at all."""
+        if not (now or self.due()):
             return
         payload = _bytes(state() | {LENGTH: torch.tensor(self._metrics.tell())})
         os.fsync(self._metrics.fileno())

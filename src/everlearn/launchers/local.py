@@ -47,6 +47,7 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
     yield from spread(todo, job, report, workers)
 
 
+PLACES = ("event", "task", "epoch", "step", "steps", "tasks")  # what is passed on of a record
 MOST = 5  # runs on one GPU; more gain little
 SMALL, LARGE = (
     0.5,
@@ -188,9 +189,7 @@ def _stop(*_) -> None:
 
 
 def _work(number: int, experiment: Experiment, job: Job) -> Exception | None:
-    tell = lambda record: _records.put(
-        (number, {key: record[key] for key in ("event", "task", "epoch", "tasks") if key in record})
-    )
+    tell = lambda record: _records.put((number, {key: record[key] for key in PLACES if key in record}))
     try:
         return attempted(job, experiment, tell)
     except SystemExit:

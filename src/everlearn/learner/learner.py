@@ -112,13 +112,17 @@ class Learner(Answering, Estimator):
         self._uncut: list[Tensor] = []  # its weights before the first class came
         self.tasks: int = 0  # learned so far
         self.epoch: int = 0  # epochs of the task in hand
-        self._resumed: dict[str, Tensor] | None = None  # the method's state, of a task left in the middle
+        self.step: int = 0  # steps of the epoch in hand, of so many:
+        self.steps: int = 0
+        self._place: teaching.Place | None = None  # what else there is of that epoch
+        self._resumed: tuple[dict, dict] | None = None  # of a task left in the middle, its method and weighting
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
         self._steps: observing.Steps | None = None  # on mini-batches like the last
         self._learning = False  # a task, now
+        self.stepping: bool = False  # is it at a task's epochs, and soon between two steps?
         self._broken_off = False  # in the middle of a task
-        self._torn = False  # in the middle of an epoch
+        self._torn = False  # in the middle of a step, or of what ends a task
         self._stopping = False  # at the end of this epoch
         self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
         method.weighting.check(method)
@@ -245,7 +249,7 @@ class Learner(Answering, Estimator):
     def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
         checks.ready(self, task, self.batch)
         mark = marked(task)
-        if self.epoch and not torch.equal(mark, self._mark):
+        if (self.epoch or self.step) and not torch.equal(mark, self._mark):
             raise BadInput(
                 f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first"
             )
@@ -253,7 +257,7 @@ class Learner(Answering, Estimator):
         try:
             yield from teaching.learn(self, task, report, drawing)
         finally:
-            self._learning = False
+            self._learning = self.stepping = False
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 
@@ -280,7 +284,8 @@ class Learner(Answering, Estimator):
 
     # Keeping ------------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:
-        """All it has learned, between two epochs (in callbacks) or two tasks; `restore` goes on from it."""
+        """All it has learned, between two tasks, epochs (in callbacks) or steps (of `updating`); `restore` goes on from
+        it. Between two steps all ranks ask for it."""
         if self._torn:
             raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
         method, memory = self.method, self.memory
@@ -293,7 +298,7 @@ class Learner(Answering, Estimator):
         }
         parts = {
             "network": self.net.state(),
-            "method": method.state(),
+            "method": method.state() if self._resumed is None else self._resumed[0],
             "weighting": method.weighting.state(),
             "sgd": self.sgd.state(),
             "memory": {} if memory is None else memory.state(),
@@ -307,6 +312,8 @@ class Learner(Answering, Estimator):
                 "prequential": self.prequential.state(),
             },
         }
+        if self.step and self._place is not None:
+            parts["epoch"] = {"step": torch.tensor(self.step)} | self._place.state(self.device)
         state = {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
         # Of vectors like θ the layout is the device's and the precision's own; a state goes on anywhere.
         return state | {name: self.net.plain(state[name]) for name in known["plain"] if name in state}
@@ -334,8 +341,14 @@ class Learner(Answering, Estimator):
         self.sgd.restore(part(state, "sgd"))
         self.method.restore(part(state, "method"))
         self.method.weighting.restore(part(state, "weighting"))
-        self._resumed = part(state, "method") if self.epoch else None
-        if not self.epoch:
+        within = part(state, "epoch")
+        self.step = int(within.get("step", 0))
+        self._place = teaching.Place.restored(within, self.device) if within else None
+        if self.epoch or self.step:
+            again = lambda of: {name: tensor.clone() for name, tensor in part(state, of).items()}
+            self._resumed = again("method"), again("weighting")
+        else:
+            self._resumed = None
             checks.claimed(self.method, part(state, "method"))
 
     def save(self, folder: str | PathLike[str]) -> None:

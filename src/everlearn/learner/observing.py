@@ -14,6 +14,7 @@ from everlearn.core.ledger import Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.part import Part
 from everlearn.core.seeding import Randomness
+from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.learner import growth, teaching
@@ -93,18 +94,17 @@ class Steps:
         weighting.begin_stream(len(memory) == learner.capacity)
         learner.net.train()
         memory.whole = teaching.whole(learner)
-        rows, after = teaching.plan(learner, (NO_TASK, number), y, lambda: (keys(x, y), y.tolist()), len(y))
+        rows, after = teaching.plan(
+            learner, (NO_TASK, number), y, lambda: (keys(x, y), y.tolist()), len(y), teaching.stock(learner, len(y))
+        )
         self.x.copy_(x)
         self.y.copy_(y)
         kind = lambda step: (weighting.variant(step), memory.whole)
-        steps = self.randomness.start(learner.seed, NO_TASK, number).alone(
-            train_epoch(self.body, rows, kind, self.graphs)
-        )
+        tape, randomness = Tape(), self.randomness.start(learner.seed, NO_TASK, number)
         try:
-            while True:
-                next(steps)
-        except StopIteration as end:
-            return end.value.read()["losses"], after
+            for _ in randomness.alone(train_epoch(self.body, rows, kind, tape, self.graphs)):
+                pass
+            return tape.read()["losses"], after
         finally:
             learner.net.unbind()
 
@@ -135,5 +135,5 @@ def refuse(learner: Learner) -> None:
             f"{type(weighting).__name__} has two phases per task, and observe knows no tasks; "
             "use update, or another weighting, such as fixed or relation"
         )
-    if learner.epoch:
+    if (learner.epoch or learner.step) and not learner._broken_off:
         raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")

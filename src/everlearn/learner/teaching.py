@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,10 +17,12 @@ from everlearn import checks
 from everlearn.core import ranks
 from everlearn.core.capture import Graphs, train_epoch
 from everlearn.core.feeding import steps_of
-from everlearn.core.ledger import Ledger, keys
+from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
+from everlearn.core.state import joined, part
+from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import EverlearnError
 from everlearn.methods.base import Method
@@ -37,24 +41,39 @@ def learn(
     memory = remembering(learner, task.train[0])
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
-    begin_task(learner, task)
+    resumed = begin_task(learner, task)
     learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
-    randomness = Randomness(learner.device)
-    rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch)
+    place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
+    rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch, place.stock)
+    learner.stepping = True
     for epoch in range(learner.epoch, epochs):
-        start, learner._torn = time.perf_counter(), True
+        start, learner.steps = time.perf_counter() - place.seconds, len(rows)
         weighting.begin_epoch(learner.tasks, epoch, epochs)
         learner.net.train()
-        # For dropout and the like in the network: each rank's rows have masks of their own.
-        key = (learner.seed, learner.tasks, epoch, *([ranks.rank()] if ranks.distributed() else []))
-        memory.whole = whole(learner)
+        if learner.step:
+            weighting.restore(resumed)
+        else:
+            # For dropout and the like in the network: each rank's rows have masks of their own.
+            key = (learner.seed, learner.tasks, epoch, *([ranks.rank()] if ranks.distributed() else []))
+            place.randomness.start(*key)
+            place.whole = whole(learner)
+        memory.whole = place.whole
         kind = lambda number: (weighting.variant(number), memory.whole)
-        tape = yield from drawing(randomness.start(*key), train_epoch(body, rows, kind, graphs))
+        steps = drawing(place.randomness, train_epoch(body, rows, kind, place.tape, graphs, learner.step))
+        learner._torn = True
+        with contextlib.closing(steps):
+            for number in steps:
+                place.seconds = time.perf_counter() - start
+                learner.step, learner._torn = number + 1, False
+                yield
+                learner._torn = True
         memory.ledger = after
+        tape = place.tape
         if epoch + 1 < epochs:  # while a GPU is still at work on this one
-            rows, after = plan(learner, (learner.tasks, epoch + 1), y, known, learner.batch)
+            place = Place(stock(learner, len(y)), place.randomness)
+            rows, after = plan(learner, (learner.tasks, epoch + 1), y, known, learner.batch, place.stock)
         kept = tape.read()
         losses = kept["losses"].mean(dim=(0, 1)).tolist()
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
@@ -62,7 +81,7 @@ def learn(
                 f"the loss is no longer a finite number in epoch {epoch + 1} of task {learner.tasks + 1}; "
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
-        learner.epoch, learner._torn = epoch + 1, False
+        learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
         report(
             {
                 "event": "epoch",
@@ -75,19 +94,48 @@ def learn(
         )
         if learner._stopping:
             break
-    learner._torn = True
+    learner._torn, learner.stepping = True, False
     method.end_task(learner, task)
     learner.seen |= set(task.classes)
-    learner.tasks, learner.epoch, learner._torn = learner.tasks + 1, 0, False
+    learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
 
 
-def begin_task(learner: Learner, task: Task) -> None:
-    """Tell the method; in the middle of a task it is then as it was."""
+class Place:
+    """What there is of an epoch at one of its steps, beside what was learned.
+
+    The memory goes on being written, so what the epoch was planned from is kept as it was when it began.
+    """
+
+    def __init__(self, stock: dict[str, Tensor], randomness: Randomness):
+        self.stock, self.randomness, self.tape = stock, randomness, Tape()
+        self.whole = False  # was every row of the memory that may be drawn surely written?
+        self.seconds = 0.0  # spent on it
+
+    def state(self, device: torch.device) -> dict[str, Tensor]:
+        """Over several ranks all of them ask, and each has the state of all."""
+        random = {name: ranks.all_gather(tensor.to(device)[None]) for name, tensor in self.randomness.state().items()}
+        numbers = {"whole": torch.tensor(self.whole), "seconds": torch.tensor(self.seconds, dtype=torch.float64)}
+        return numbers | joined({"stock": self.stock, "random": random, "tape": self.tape.read()})
+
+    @classmethod
+    def restored(cls, state: dict[str, Tensor], device: torch.device) -> Place:
+        place = cls(part(state, "stock"), Randomness(device))
+        place.tape.restore(part(state, "tape"))
+        place.randomness.restore({name: of[ranks.rank() % len(of)] for name, of in part(state, "random").items()})
+        place.whole, place.seconds = bool(state["whole"]), float(state["seconds"])
+        return place
+
+
+def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
+    """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
     learner.method.begin_task(learner, task)
-    if learner._resumed is not None:
-        learner.method.restore(learner._resumed)
-        checks.claimed(learner.method, learner._resumed)
-        learner._resumed = None
+    if learner._resumed is None:
+        return {}
+    method, weighting = learner._resumed
+    learner.method.restore(method)
+    checks.claimed(learner.method, method)
+    learner._resumed = None
+    return weighting
 
 
 def remembering(learner: Learner, x: Tensor) -> Memory:
@@ -108,13 +156,29 @@ def whole(learner: Learner) -> bool:
     return sure and len(held) > 1 and bool((held >= 0).all())  # of a single row a split memory has an empty half
 
 
-def plan(learner: Learner, key: tuple[int, int], y: Tensor, known: Known, batch: int) -> tuple[Plan, Ledger]:
+def stock(learner: Learner, samples: int) -> dict[str, Tensor]:
+    """What the plan of an epoch over so many samples has to know of the memory: its labels, who is in which row, or
+    nothing."""
+    memory, ledger = learner.memory, learner.memory.ledger
+    known: dict[str, Tensor] = {}
+    if learner.method.slot_rule in (reservoir, chances) and learner.capacity and not ledger.regular(samples):
+        held = keys(*memory.held()) if ledger.where is None else [key for key, _ in ledger.of]
+        known["keys"] = torch.tensor(list(b"".join(held)), dtype=torch.uint8).view(len(held), KEY)
+    if known or any(draw.pool == "balanced" for draw in learner.draws):
+        known["labels"] = memory.y.clone()
+    return known
+
+
+def plan(
+    learner: Learner, key: tuple[int, int], y: Tensor, known: Known, batch: int, stock: dict[str, Tensor]
+) -> tuple[Plan, Ledger]:
     """The plan of an epoch over samples with these labels, and the memory's ledger when it is done."""
     memory, method = learner.memory, learner.method
     ledger, rule, place = memory.ledger.copy(), method.slot_rule, None
-    if rule in (reservoir, chances) and learner.capacity and not ledger.regular(len(y)):
+    labels = stock["labels"].cpu().numpy() if stock else np.zeros(0)
+    if "keys" in stock:
         if ledger.where is None:
-            ledger.look_up(*memory.held())
+            ledger.enter(map(bytes, stock["keys"].cpu().numpy()), labels[: ledger.held].tolist())
         offer = (lambda rng, order, names, labels: ledger.offer(rng, order, names)) if rule is chances else ledger.place
         place = lambda rng, order: offer(rng, order, *known())
     presented, balanced = ledger.presented, any(draw.pool == "balanced" for draw in learner.draws)
@@ -125,7 +189,7 @@ def plan(learner: Learner, key: tuple[int, int], y: Tensor, known: Known, batch:
         batch=batch,
         draws=learner.draws,
         views=method.views,
-        labels=(memory.y.cpu().numpy(), y.cpu().numpy()) if balanced else None,
+        labels=(labels, y.cpu().numpy()) if balanced else None,
         capacity=learner.capacity,
         presented=presented,
         slot_rule=rule,

@@ -140,7 +140,7 @@ def shown(learner: Learner, task: Task, progress: bool | None) -> Iterator[Displ
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    steps = math.ceil(len(task.train[0]) / learner.batch) * (learner.epochs - learner.epoch)
+    steps = math.ceil(len(task.train[0]) / learner.batch) * (learner.epochs - learner.epoch) - learner.step
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),

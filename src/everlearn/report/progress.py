@@ -51,7 +51,7 @@ class Display:
         )
         self._epochs = {experiment: experiment.training.epochs * self._tasks(experiment) for experiment in experiments}
         self._bar = self._progress.add_task("", total=sum(self._epochs.values()))
-        self._done = dict.fromkeys(experiments, 0)  # epochs
+        self._done: dict[Experiment, float] = dict.fromkeys(experiments, 0)  # epochs
         self._said = time.monotonic()
 
     def __enter__(self) -> Display:
@@ -68,20 +68,25 @@ class Display:
             self._epochs[experiment] = epochs * record["tasks"]
             self._progress.update(self._bar, total=sum(self._epochs.values()))
         whole = self._epochs[experiment]
-        if record["event"] == "epoch":
-            self._done[experiment] = min(self._done[experiment] + 1, whole)
+        if record["event"] in ("step", "epoch"):
+            step = record.get("step")
+            self._done[experiment] = min(
+                record["task"] * epochs + record["epoch"] + (step / record["steps"] if step else 1), whole
+            )
             who = printable(f"{experiment.label} on {experiment.stream.name}, seed {experiment.seed}")
             text = f"{who}: task {record['task'] + 1}, epoch {record['epoch'] + 1} of {epochs}"
+            text += f", step {step} of {record['steps']}" if step else ""
             self._progress.update(self._bar, description=text)
             # To a log file a line now and then.
             if not self.console.is_interactive and time.monotonic() - self._said > LOG_EVERY:
                 self._said = time.monotonic()
-                self.say(f"{text} ({sum(self._done.values())} of {sum(self._epochs.values())} epochs in all)")
+                self.say(f"{text} ({int(sum(self._done.values()))} of {sum(self._epochs.values())} epochs in all)")
         elif record["event"] == "waiting":
             self.say(f"another process is at {experiment.name}; waiting for it")
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * epochs + record["epoch"]
-            done = f"{record['epoch']} of its {epochs} epochs"
+            steps = f" and {record['step']} steps" if record.get("step") else ""
+            done = f"{record['epoch']} of its {epochs} epochs{steps}"
             self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":
             self._done[experiment] = whole
