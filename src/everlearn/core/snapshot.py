@@ -66,7 +66,9 @@ class Average(Stateful):
         """After each step; in place, so that a recorded step can do it."""
         theta = net.theta.detach()
         if self.mean is None:
-            self.mean, self.statistics, self.steps = theta.clone(), net.floats(), theta.new_zeros(())
+            self.mean, self.statistics = theta.clone(), net.floats()
+        if self.steps is None:
+            self.steps = theta.new_zeros(())
         share = (9 / (10 + self.steps)).clamp_(min=1 - self.decay)  # 1 − d
         self.mean.lerp_(theta, share)
         self.statistics.lerp_(net.floats(), share)
