@@ -79,7 +79,7 @@ def screen(given: argparse.Namespace) -> list[Experiment]:
         chosen_on(of)
         for seed in given.seeds or range(100, 102)
         for memory in given.memory or [200]
-        for of in each(CANDIDATES | OUTER, memory=memory, epochs=given.epochs or 10, seed=seed)
+        for of in each(some(CANDIDATES | OUTER, given.only), memory=memory, epochs=given.epochs or 10, seed=seed)
     ]
 
 
@@ -100,6 +100,11 @@ def ablation(given: argparse.Namespace) -> list[Experiment]:
         for memory in given.memory or [200]
         for of in each(WITHOUT, memory=memory, epochs=given.epochs or 50, seed=seed)
     ]
+
+
+def some(rows: dict[str, dict], wanted: list[str] | None) -> dict[str, dict]:
+    """The rows asked for, in that order."""
+    return {label: rows[label] for label in wanted or rows}
 
 
 def each(rows: dict[str, dict], **settings) -> Iterator[Experiment]:
@@ -213,6 +218,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", help="such as 0-4")
     parser.add_argument("--memory", type=int, nargs="+")
     parser.add_argument("--epochs", type=int)
+    parser.add_argument("--only", nargs="+", metavar="ROW", help="for `screen`: these candidates, in this order")
     parser.add_argument("--stream", choices=list(SMALL))
     parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
     parser.add_argument("--device", default=DEVICE)

@@ -257,7 +257,6 @@ def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int,
                 for number, rows in enumerate(row.draws.split(size)):
                     drawn = [held.get(int(place)) for place in rows]
                     if drawn[0] is None:
-                        network(torch.zeros_like(prepare(raw)) - 2)  # BatchNorm sees the empty memory's black images
                         continue
                     images, targets, logits = (torch.stack(column) for column in zip(*drawn))
                     answer = network(prepare(images))
