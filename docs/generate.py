@@ -499,6 +499,44 @@ def all_methods() -> str:
     return summaries(document["rows"]) + "\n\n" + provenance(document)
 
 
+def course(runs: list[dict], task: int) -> list[float]:
+    """Class-IL accuracy on a task after it and after each later one, the mean over runs."""
+    return [fmean(of) for of in zip(*([row[task] for row in run["class_il"]["matrix"][task:]] for run in runs))]
+
+
+def curves_of_tasks(memory: int) -> str:
+    """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline (solid) and its
+    relational version (dashed), a row of panels per pair."""
+    at = {experiment(runs[0]).label: runs for name, runs, _ in as_published() if name[1] == str(memory)}
+    pairs = [(base, own) for base, own in FAMILIES.items() if base in at and own in at]
+    wide, high, left, top, tasks = 130, 90, 62, 34, 5
+    parts: list[str] = []
+    for row, pair in enumerate(pairs):
+        for task in range(tasks - 1):
+            x0, y0 = left + task * (wide + 14), top + row * (high + 34)
+            x = lambda after, x0=x0: x0 + wide * after / (tasks - 1)
+            y = lambda value, y0=y0: y0 + high * (1 - value / 100)
+            parts += [svg.line(x0, y(value), x0 + wide, y(value), "grid") for value in (0, 50, 100)]
+            parts += [svg.text(x0 - 6, y(v) + 4, f"{v}", "end") for v in (0, 50, 100) if not task]
+            parts += [
+                svg.text(x(after), y0 + high + 15, f"{after + 1}") for after in range(tasks) if row == len(pairs) - 1
+            ]
+            if not row:
+                parts.append(svg.text(x0 + wide / 2, 14, f"task {task + 1}"))
+            for label, dash in zip(pair, ("none", "5 3")):
+                points = [(x(task + n), y(value)) for n, value in enumerate(course(at[label], task))]
+                way = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+                words = f"{label}, task {task + 1}: " + ", ".join(f"{v:.1f}" for v in course(at[label], task))
+                style = dict(fill="none", stroke="currentColor", stroke_width=1.5, stroke_dasharray=dash)
+                parts.append(svg.tag("g", svg.tag("title", words), svg.tag("path", d=way, **style)))
+        parts.append(svg.text(left, top + row * (high + 34) - 7, f"{pair[0]} (solid), {pair[1]} (dashed)", "start"))
+    width, height = left + (tasks - 1) * (wide + 14), top + len(pairs) * (high + 34)
+    title = f"Class-IL accuracy on each task after each task, memory {memory}"
+    words = "A panel per task; across, how many tasks were learned. The mean over the seeds on record."
+    figure = svg.drawing(f"curves-{memory}", width, height, "curves", title, words, *parts)
+    return svg.alone(figure, 720)
+
+
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits"),
@@ -557,7 +595,10 @@ TABLES = {
 }
 
 
-FIGURES = {f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE}
+FIGURES = {
+    **{f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE},
+    **{f"docs/curves-cifar10-{memory}.svg": partial(curves_of_tasks, memory) for memory in (200, 500)},
+}
 
 
 def filled(text: str) -> str:
