@@ -218,6 +218,33 @@ def reproduction_progress() -> str:
     return markdown(["wanted", "runs on record", "to run", "about GPU minutes"], rows)
 
 
+def reproduction_tables() -> str:
+    """Of each table of the paper: how much of it is run, how near it is, what it cost and will cost."""
+    runs = reproduce.recorded()
+    spent = reproduce.gpu_minutes(runs)
+    lacking = {e: minutes for _, _, of in reproduce.progress() for e, minutes in of.items()}
+    rows = []
+    for table, study in reproduce.TABLES.items():
+        cells = reproduce.cells(study)
+        there = {label: found for label, row in cells.items() if (found := [e for e in row if e in runs])}
+        acc = {label: fmean(runs[e]["class_il"]["acc"] for e in found) for label, found in there.items()}
+        known = {label: published(study, label)["class_il"]["acc"] for label in there}
+        near = sum(abs(acc[label] - of.mean) <= 2 * of.std for label, of in known.items() if of)
+        seeds = sorted(len(found) for found in there.values())
+        every = {e for row in cells.values() for e in row}
+        rows.append(
+            [
+                table,
+                f"{len(there)} / {len(cells)}",
+                f"{seeds[0]} – {seeds[-1]}" if seeds else "–",
+                f"{near} of {len(there)}" if there else "–",
+                *(f"{sum(of.get(e, 0) for e in every):.0f}" for of in (spent, lacking)),
+            ]
+        )
+    header = ["table", "cells run", "seeds", "within two deviations", "GPU minutes spent", "to go"]
+    return markdown(header, rows)
+
+
 def reproduction_short() -> str:
     """The paper's six methods at its own settings, where at least three seeds were run."""
     rows = []
@@ -232,7 +259,7 @@ def reproduction_learned() -> str:
     """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
     rows = []
     for name, runs, row in groups():
-        if len(runs) == 1 or experiment(runs[0]).label not in SIX:
+        if len(runs) == 1 or experiment(runs[0]).label not in SIX or experiment(runs[0]).stream["tasks"] != 5:
             continue
         ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
         theirs = apart = "–"
@@ -252,8 +279,10 @@ def reproduction_gains() -> str:
         if (relational, memory) not in at:
             continue
         runs, published_own = at[relational, memory]
-        gain = metrics.gain(runs, fixed, lambda run: run["experiment"]["seed"])
-        theirs, ours = published_own.mean - published_base.mean, f"{gain['mean']:+.2f} ± {gain['half_width']:.2f}"
+        if not (gain := metrics.gain(runs, fixed, lambda run: run["experiment"]["seed"])):
+            continue
+        about = f" ± {gain['half_width']:.2f}" if gain["half_width"] is not None else ""
+        theirs, ours = published_own.mean - published_base.mean, f"{gain['mean']:+.2f}{about}"
         ahead = f"{gain['ahead']} of {gain['seeds']}"
         rows.append([f"`{relational}` on `{base}`", memory, f"{theirs:+.2f}", ours, ahead])
     return markdown(["gain in Class-IL ACC", "memory", "published", "here", "seeds ahead"], rows)
@@ -470,6 +499,44 @@ def all_methods() -> str:
     return summaries(document["rows"]) + "\n\n" + provenance(document)
 
 
+def course(runs: list[dict], task: int) -> list[float]:
+    """Class-IL accuracy on a task after it and after each later one, the mean over runs."""
+    return [fmean(of) for of in zip(*([row[task] for row in run["class_il"]["matrix"][task:]] for run in runs))]
+
+
+def curves_of_tasks(memory: int) -> str:
+    """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline (solid) and its
+    relational version (dashed), a row of panels per pair."""
+    at = {experiment(runs[0]).label: runs for name, runs, _ in as_published() if name[1] == str(memory)}
+    pairs = [(base, own) for base, own in FAMILIES.items() if base in at and own in at]
+    wide, high, left, top, tasks = 130, 90, 62, 34, 5
+    parts: list[str] = []
+    for row, pair in enumerate(pairs):
+        for task in range(tasks - 1):
+            x0, y0 = left + task * (wide + 14), top + row * (high + 34)
+            x = lambda after, x0=x0: x0 + wide * after / (tasks - 1)
+            y = lambda value, y0=y0: y0 + high * (1 - value / 100)
+            parts += [svg.line(x0, y(value), x0 + wide, y(value), "grid") for value in (0, 50, 100)]
+            parts += [svg.text(x0 - 6, y(v) + 4, f"{v}", "end") for v in (0, 50, 100) if not task]
+            parts += [
+                svg.text(x(after), y0 + high + 15, f"{after + 1}") for after in range(tasks) if row == len(pairs) - 1
+            ]
+            if not row:
+                parts.append(svg.text(x0 + wide / 2, 14, f"task {task + 1}"))
+            for label, dash in zip(pair, ("none", "5 3")):
+                points = [(x(task + n), y(value)) for n, value in enumerate(course(at[label], task))]
+                way = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
+                words = f"{label}, task {task + 1}: " + ", ".join(f"{v:.1f}" for v in course(at[label], task))
+                style = dict(fill="none", stroke="currentColor", stroke_width=1.5, stroke_dasharray=dash)
+                parts.append(svg.tag("g", svg.tag("title", words), svg.tag("path", d=way, **style)))
+        parts.append(svg.text(left, top + row * (high + 34) - 7, f"{pair[0]} (solid), {pair[1]} (dashed)", "start"))
+    width, height = left + (tasks - 1) * (wide + 14), top + len(pairs) * (high + 34)
+    title = f"Class-IL accuracy on each task after each task, memory {memory}"
+    words = "A panel per task; across, how many tasks were learned. The mean over the seeds on record."
+    figure = svg.drawing(f"curves-{memory}", width, height, "curves", title, words, *parts)
+    return svg.alone(figure, 720)
+
+
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits"),
@@ -502,6 +569,7 @@ TABLES = {
     "reproduction-gains": reproduction_gains,
     "reproduction-again": repeated,
     "reproduction-progress": reproduction_progress,
+    "reproduction-tables": reproduction_tables,
     "gains-by-weight": gains_by_weight,
     "weights-moved": weights_moved,
     "rer-weights": lambda: weights_found("`rer`", "200", "1, 0.5", "printed"),
@@ -527,7 +595,10 @@ TABLES = {
 }
 
 
-FIGURES = {f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE}
+FIGURES = {
+    **{f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE},
+    **{f"docs/curves-cifar10-{memory}.svg": partial(curves_of_tasks, memory) for memory in (200, 500)},
+}
 
 
 def filled(text: str) -> str:

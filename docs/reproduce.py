@@ -3,15 +3,19 @@
 python docs/reproduce.py                             what is on record, what is lacking, and about how long it takes
 python docs/reproduce.py --data DIR [--minutes N]    run it, or as much of it as fits into N minutes
 
-Stopped or killed, the same command goes on. Runs that are complete under --out, from wherever they came, are kept and
-not run.
+Stopped, killed or out of time, the same command goes on. Runs that are complete under --out, from wherever they came,
+are kept and not run. On a machine that is lent for a while, `--carry FILE` unpacks what was left unfinished there the
+last time, and packs up at the end what is unfinished now.
 """
 
 import argparse
+import contextlib
 import functools
 import json
 import re
+import signal
 import sys
+import tarfile
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import pairwise
@@ -20,8 +24,9 @@ from statistics import median
 
 from everlearn.errors import EverlearnError
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store, read_lines
-from everlearn.experiments.studies import study
+from everlearn.experiments.published import published
+from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.experiments.studies import STUDIES, study
 from everlearn.launchers import DONE, perform
 
 ROOT = Path(__file__).parents[1]
@@ -30,43 +35,61 @@ STREAMS = ("cifar10", "cifar100")
 
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 RULE = r"der\+\+\+consolidate"
-# In order of value: what it is for, the study, its rows, seeds.
+ALL = rf"({SIX}|{RULE})"
+COMPARATORS = "(gem|agem|icarl|gss)"
+# In order of value: what it is for, the study, its rows, seeds. One seed for every cell of every table, then three.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
     ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),
+    ("CIFAR-100: the six methods and the rule, memory 200 and 500", "table2-cifar100", rf"{ALL}, M = (200|500)", 1),
+    ("the six methods and the rule, memory 5120", "table1-cifar10", rf"{ALL}, M = 5120", 1),
+    ("the six methods and the rule, memory 50 and 100", "table5-small-memory", rf"{ALL}, .*", 1),
+    ("CIFAR-100: the same, memory 100 and 5120", "table2-cifar100", rf"{ALL}, M = (100|5120)", 1),
+    ("Vanilla, memory 200, 500 and 5120", "table3-vanilla", r"der\+\+\+vanilla, .*", 1),
+    ("Split, memory 200, 500 and 5120", "table4-split", r"der\+\+\+split, .*", 1),
+    ("warm-up 17, 25 and 33, memory 50, 200 and 500", "table6-warmup", ".*", 1),
+    ("Interval 1, 5 and 10, memory 50, 200 and 500", "table7-interval", ".*", 1),
+    ("both bounds and the regularisers", "table1-cifar10", "joint|finetune|oewc|si|lwf", 1),
+    ("the comparators with a memory of 200, 500 and 5120", "table1-cifar10", rf"{COMPARATORS}, .*", 1),
+    ("two tasks, alike and not, one seed", "similarity", ".*", 1),
+    ("both presets and both orders of update, memory 200, one seed", "presets-cifar10", ".*", 1),
     (
-        "CIFAR-100: ER, DER++, RDER and the rule on DER++, memory 200, one seed",
+        "CIFAR-100: the six methods and the rule, memory 200 and 500, three seeds",
         "table2-cifar100",
-        rf"(er|der\+\+|rder|{RULE}), M = 200",
-        1,
-    ),
-    (
-        "CIFAR-100: the six methods and the rule on DER++, memory 200 and 500, one seed",
-        "table2-cifar100",
-        rf"({SIX}|{RULE}), M = (200|500)",
-        1,
-    ),
-    ("CIFAR-100: the same, three seeds", "table2-cifar100", rf"({SIX}|{RULE}), M = (200|500)", 3),
-    ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
-    ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
-    ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
-    ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
-    ("the six methods, memory 50 and 100, three seeds", "table5-small-memory", rf"{SIX}, .*", 3),
-    ("Vanilla, memory 200 and 500, three seeds", "table3-vanilla", r"der\+\+\+vanilla, M = (200|500)", 3),
-    ("Split, memory 200 and 500, three seeds", "table4-split", r"der\+\+\+split, M = (200|500)", 3),
-    ("warm-up 17, 25 and 33, memory 200, three seeds", "table6-warmup", "rder, M = 200, .*", 3),
-    ("Interval 1, 5 and 10, memory 200, three seeds", "table7-interval", "rder, M = 200, .*", 3),
-    ("the six methods, memory 5120, three seeds", "table1-cifar10", rf"{SIX}, M = 5120", 3),
-    (
-        "the comparators and the bounds, memory 200, three seeds",
-        "table1-cifar10",
-        r"(joint|finetune|oewc|si|lwf)|(gem|agem|icarl|gss), M = 200",
+        rf"{ALL}, M = (200|500)",
         3,
     ),
+    ("Vanilla, memory 200 and 500, three seeds", "table3-vanilla", r"der\+\+\+vanilla, M = (200|500)", 3),
+    ("Split, memory 200 and 500, three seeds", "table4-split", r"der\+\+\+split, M = (200|500)", 3),
+    ("warm-up 17, 25 and 33, memory 200 and 500, three seeds", "table6-warmup", "rder, M = (200|500), .*", 3),
+    ("Interval 1, 5 and 10, memory 200 and 500, three seeds", "table7-interval", "rder, M = (200|500), .*", 3),
+    ("two tasks, alike and not, ten seeds", "similarity", ".*", 10),
+    ("both presets and both orders of update, memory 200, three seeds", "presets-cifar10", ".*", 3),
+    (
+        "the bounds and the comparators, memory 200 and 500, three seeds",
+        "table1-cifar10",
+        rf"joint|finetune|oewc|si|lwf|{COMPARATORS}, M = (200|500)",
+        3,
+    ),
+    ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
+    ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
+    ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
 ]
+# The paper's tables: their names and studies. A cell is a row that has published figures.
+TABLES = {
+    "I, CIFAR-10": "table1-cifar10",
+    "II, CIFAR-100": "table2-cifar100",
+    "III, Vanilla": "table3-vanilla",
+    "IV, Split": "table4-split",
+    "V, small memories": "table5-small-memory",
+    "VI, warm-up": "table6-warmup",
+    "VII, Interval": "table7-interval",
+    "Fig. 5, similarity": "similarity",
+}
 START = 1  # minute from a process's start to full speed
 DEVICE, PRECISION = "cuda", "bfloat16"
 UNKNOWN = 4.0  # minutes a run of a method takes of which there is no record
+ROOM = 1000 * 2**20  # bytes of unfinished runs to carry; a checkpoint of a ResNet-18 has about 45 MB
 
 
 def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
@@ -105,11 +128,17 @@ def gpu_minutes(runs: dict[Experiment, dict]) -> dict[Experiment, float]:
 
 
 def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
-    """Minutes of the GPU a run takes, by what tables call it, from the records."""
+    """Minutes of the GPU a run on all classes takes, by what tables call it, from the records."""
     of: dict[str, list[float]] = {}
     for experiment, minutes in gpu_minutes(runs).items():
-        of.setdefault(experiment.label, []).append(minutes)
+        of.setdefault(experiment.label, []).append(minutes / share(experiment))
     return {label: median(values) for label, values in of.items()}
+
+
+def share(experiment: Experiment) -> float:
+    """Of the stream's classes, those it has."""
+    kept = experiment.stream.get("classes")
+    return len(kept) / 10 if kept else 1.0  # chosen on CIFAR-10 alone
 
 
 def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
@@ -122,7 +151,44 @@ def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
         there = sum(experiment in runs for experiment in wanted)
         lacking = [e for e in sorted(wanted, key=lambda e: e.seed) if e not in runs and e not in named]
         named |= set(lacking)
-        yield what, there, {e: cost.get(e.label, UNKNOWN) for e in lacking}
+        yield what, there, {e: cost.get(e.label, UNKNOWN) * share(e) for e in lacking}
+
+
+def cells(table: str) -> dict[str, list[Experiment]]:
+    """The experiments of each cell of a table of the paper, five seeds of it or ten."""
+    every = rows(table, ".*", STUDIES[table][0])
+    return {label: row for label, row in every.items() if published(table, label)}
+
+
+def chosen(minutes: float, store: Store) -> list[Experiment]:
+    """What fits into so many minutes: begun runs first, then by value; of these the long ones first, so that short ones
+    fill up the end, when runs are no longer enough for the whole GPU."""
+    lacking = {experiment: cost for _, _, of in progress() for experiment, cost in of.items()}
+    begun = lambda experiment: (store.part(experiment) / CHECKPOINT).exists()
+    fitting, left = [], minutes
+    for experiment in sorted(lacking, key=lambda e: not begun(e)):
+        if lacking[experiment] <= left:
+            fitting.append(experiment)
+            left -= lacking[experiment]
+    return sorted(fitting, key=lambda e: (not begun(e), -lacking[e]))
+
+
+def unpack(carried: Path, out: Path) -> None:
+    """The unfinished runs of the last time."""
+    if carried.exists():
+        with tarfile.open(carried) as archive:
+            archive.extractall(out, filter="data")
+
+
+def pack_up(carried: Path, out: Path) -> None:
+    """The unfinished runs that have a checkpoint, the one that got furthest first, as far as there is room for them."""
+    furthest = lambda part: -(part / "metrics.jsonl").stat().st_size
+    with tarfile.open(carried, "w") as archive:
+        room = ROOM
+        for part in sorted((at.parent for at in out.glob(f"*.part/{CHECKPOINT}")), key=furthest):
+            if (size := sum(file.stat().st_size for file in part.iterdir())) <= room:
+                archive.add(part, part.name)
+                room -= size
 
 
 def curves(folder: Path) -> dict:
@@ -158,26 +224,42 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder with cifar10 and cifar100")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
+    parser.add_argument("--carry", type=Path, metavar="FILE", help="an archive of unfinished runs, read and written")
     given = parser.parse_args()
-    store, chosen, left = Store(given.out), [], given.minutes - START
+    store = Store(given.out)
+    if given.carry:
+        unpack(given.carry, given.out)
     for _, _, lacking in progress():
         for experiment in lacking:
             keep(experiment, store)
     for what, there, lacking in progress():
         print(f"{what}: {there} on record, {len(lacking)} to run, about {sum(lacking.values()):.0f} minutes")
-        for experiment, minutes in lacking.items():
-            if minutes <= left:
-                chosen.append(experiment)
-                left -= minutes
     if given.data is None:
         return
+    todo = chosen(given.minutes - START, store)
     tell = lambda experiment, line: keep(experiment, store) if line is DONE else None
     try:
-        outcomes = perform(chosen, store, device=DEVICE, data=given.data, report=tell)
+        with ending(given.minutes):
+            outcomes = perform(todo, store, device=DEVICE, data=given.data, report=tell)
     except EverlearnError as error:
         sys.exit(f"{error}")
-    if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:
+    finally:
+        if given.carry:
+            pack_up(given.carry, given.out)
+    if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(todo, outcomes) if isinstance(outcome, Exception)]:
         sys.exit("\n".join(wrong))
+
+
+@contextlib.contextmanager
+def ending(minutes: float) -> Iterator[None]:
+    """Inside, the end of the time is as Ctrl-C is: runs are left with their checkpoints."""
+    if minutes < float("inf"):
+        signal.signal(signal.SIGALRM, lambda *_: sys.exit("the time is up; what is unfinished goes on the next time"))
+        signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 if __name__ == "__main__":

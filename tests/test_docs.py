@@ -4,8 +4,10 @@ import ast
 import importlib
 import json
 import re
+import signal
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 from everlearn.cli.app import app
 from everlearn.experiments import legacy, studies
 from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store
 
 ROOT = Path(__file__).parents[1]
 RECORDS = sorted((ROOT / "results").glob("cifar*[0-9]/*.json"))  # a folder per stream
@@ -86,6 +89,65 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
 
 
+def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    monkeypatch.setattr(reproduce, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(reproduce, "STREAMS", ("digits",))
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
+    (tmp_path / "mine.toml").write_text("[[grid]]\nmethod = 'er'\nstream = 'digits'\nepochs = 2\nmemory = 20\n")
+    plan = [("one", str(tmp_path / "mine.toml"), "er", 1)]
+    for name, value in (("PLAN", plan), ("DEVICE", "cpu"), ("PRECISION", "float32")):
+        monkeypatch.setattr(reproduce, name, value)
+    words, perform = ["--data", str(tmp_path), "--carry", str(tmp_path / "carried.tar")], reproduce.perform
+
+    def run(out: str) -> None:
+        monkeypatch.setattr(sys, "argv", ["reproduce.py", "--out", str(tmp_path / out), *words])
+        reproduce.main()
+
+    def cut_off(todo, store, report, **more):
+        lines = []
+        tell = lambda e, line: (report(e, line), lines.append(line), len(lines) > 4 and sys.exit("the time is up"))
+        return perform(todo, store, report=tell, **more)
+
+    monkeypatch.setattr(reproduce, "perform", cut_off)
+    with pytest.raises(SystemExit, match="the time is up"):
+        run("here")
+    assert not (tmp_path / "results").exists() and not (tmp_path / "there").exists()
+    monkeypatch.setattr(reproduce, "perform", perform)
+    run("there")
+    (record,) = (json.loads(path.read_text()) for path in (tmp_path / "results" / "digits").iterdir())
+    assert record["provenance"]["resumed"] == 1
+    with tarfile.open(tmp_path / "carried.tar") as archive:
+        assert archive.getnames() == [], "nothing is left unfinished"
+
+
+def test_the_end_of_the_time_ends_what_is_under_way(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    with pytest.raises(SystemExit, match="the time is up"), reproduce.ending(0.001):
+        signal.pause()
+    with reproduce.ending(0.001):
+        pass
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_begun_runs_go_first_then_long_ones(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    one, two, three, four = (Experiment.of("er", epochs=1, seed=seed) for seed in range(4))
+    plan = [("", 0, {one: 2.0, two: 5.0}), ("", 0, {three: 4.0, four: 3.0})]
+    monkeypatch.setattr(reproduce, "progress", lambda: iter(plan))
+    store = Store(tmp_path)
+    assert reproduce.chosen(11, store) == [two, three, one], "by value: 2 + 5 + 4, and the last does not fit"
+    store.part(four).mkdir()
+    (store.part(four) / "checkpoint").touch()
+    assert reproduce.chosen(11, store) == [four, two, one]
+
+
 def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     import generate
@@ -104,6 +166,10 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
     assert page.count("| 65.38 ± 0.42 /") == 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
     lines = generate.reproduction_progress().splitlines()[2:]
     assert len(lines) == len(reproduce.PLAN) and all(line.endswith("| 0 | – |") for line in lines)
+    tables = [line.split(" | ") for line in generate.reproduction_tables().splitlines()[2:]]
+    assert len(tables) == len(reproduce.TABLES)
+    for _, run, _, _, _, left in tables:
+        assert len(set(run.split(" / "))) == 1 and left == "0 |", "the plan leaves no cell of the paper out"
 
 
 @pytest.mark.parametrize("script", [path.stem for path in (ROOT / "docs").glob("*.py")])

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +41,14 @@ def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatc
     assert "already run" not in call(f"again runs/{name}").stderr, "a changed tree is like no other"
     Path("again", name, "result.json").write_text("{")
     assert call(f"again runs/{name}").exit_code == 2 and call(f"again runs/{name} --fresh").exit_code == 0
+
+
+def test_the_commit_of_a_source_tree_is_found():
+    """The tests run from one; an archive of it has no history."""
+    git = lambda *words: subprocess.run(["git", "-C", Path(__file__).parent, *words], capture_output=True, text=True)
+    if (head := git("rev-parse", "HEAD")).returncode:
+        pytest.skip("no git repository")
+    assert provenance._commit().rstrip("+") == head.stdout.strip()
 
 
 def test_the_commit_is_that_of_the_code_a_run_started_with(monkeypatch):

@@ -34,9 +34,7 @@ class Batch(NamedTuple):
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:
     """The batches with the network's answers, in one call: it decides how they share a pass."""
     views = [view for batch in batches for view in (batch, *batch.others)]
-    there = {"there": [view.there for view in views]} if any(view.there is not None for view in views) else {}
-    logits = net(*[view.x for view in views], **there)
-    answers = zip(logits, getattr(net, "read", ()) or repeat(None))
+    answers = zip(net(*[v.x for v in views], there=[v.there for v in views]), getattr(net, "read", ()) or repeat(None))
 
     def answered(batch: Batch) -> Batch:
         z, features = next(answers)

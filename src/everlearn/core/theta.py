@@ -75,10 +75,10 @@ def _any_there(batches: Sequence[Tensor], there: Rows) -> list[Tensor | None]:
     return [None if rows is None else some(rows) for rows in there]
 
 
-def _filled(batches: Sequence[Tensor], there: Rows) -> Sequence[Tensor]:
+def _filled(batches: Sequence[Tensor], there: Rows) -> list[Tensor]:
     """The batches with samples of the first one in rows without any."""
     if not there:
-        return batches
+        return list(batches)
     first, column = batches[0], lambda rows, x: rows.view(-1, *[1] * (x.ndim - 1))
     partner = lambda x: first[torch.arange(len(x), device=x.device) % len(first)]
     filled = lambda x, rows: x if rows is None else torch.where(column(rows, x), x, partner(x))
@@ -342,8 +342,9 @@ class MainNet:
 
     def _passed(self, x: Tensor, moves: Tensor | None) -> Tensor:
         with contextlib.ExitStack() as kept:
-            for layout, _ in self._buffers if moves is not None else ():
-                kept.enter_context(layout.kept_if(moves))
+            if moves is not None:
+                for layout, _ in self._buffers:
+                    kept.enter_context(layout.kept_if(moves))
             return self._answer(x)
 
     def _grouped(self, *batches: Tensor, there: Rows = ()) -> Sequence[Tensor]:

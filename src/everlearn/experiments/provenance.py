@@ -87,7 +87,7 @@ def _commit() -> str | None:
         ["git", "-C", root, *words], capture_output=True, text=True, check=True
     ).stdout.strip()
     try:
-        if Path(git("rev-parse", "--show-toplevel")) != root.parents[1]:
+        if Path(git("rev-parse", "--show-toplevel")) != root.parents[2]:
             return None
         return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
     except (OSError, subprocess.CalledProcessError):

@@ -1,7 +1,4 @@
-"""Experience Replay (Eq. 1): L = λᴰ CE(new) + λᴹ CE(memory).
-
-λᴰ and λᴹ weigh two means, each over a batch of its own. An implementation that takes the mean over one batch of new and
-remembered samples has half of this step where both are 1: the same run has twice its learning rate.
+"""Experience Replay (Eq. 1): L = λᴰ CE(new) + λᴹ CE(memory), two means: at 1, 1 twice the step of a mean over both.
 
 Departs: with a memory of fewer samples than the batch, a draw repeats samples (each freshly augmented), where other
 implementations draw a smaller batch; the mean loss is the same up to one sample's share.
