@@ -6,7 +6,6 @@ old ones. With s = 1 it is CE(new).
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,22 +20,24 @@ if TYPE_CHECKING:
     from everlearn.data import Task
     from everlearn.learner import Learner
 
-BALANCES = ("rule", "rho", "prior", "plain")
+BALANCES = ("both", "prior", "rule", "rho", "plain")
+BY_HEART = 200  # rehearsals of a sample
 
 
 class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
-    - `rho`: ρ/t.
-    - `rule`: ρ/t with ρ = min(1, 6/√R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed
-      in this task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
     - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
+    - `rule`: ρ/t with ρ = min(1, 200/R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed
+      in this task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
+    - `both`: the prior, and ρ of the rule.
+    - `rho`: ρ/t, a ρ that is given.
     - `plain`: 1, for a weighting to find.
     """
 
     prior: Tensor | None = None
 
-    def __init__(self, balance: str = "rule", rho: float = 0.1):
+    def __init__(self, balance: str = "both", rho: float = 0.1):
         if balance not in BALANCES:
             raise unknown("balance", balance, BALANCES)
         number("rho", rho)
@@ -46,7 +47,7 @@ class Decoupled(Part):
         old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
         fresh = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, old, False)
         self.fresh: Tensor = fresh  # [C] new and unseen classes
-        if self.balance == "prior":
+        if self.balance in ("prior", "both"):
             self.prior = log_prior(learner, task)
         self.share = self.shared(learner, task)
 
@@ -54,8 +55,8 @@ class Decoupled(Part):
         if self.balance in ("prior", "plain"):
             return 1.0
         rehearsed = learner.epochs * len(task.train[1]) / max(1, learner.capacity)
-        rho = self.rho if self.balance == "rho" else min(1.0, 6 / math.sqrt(rehearsed))
-        return rho / max(1, learner.tasks)
+        rho = self.rho if self.balance == "rho" else min(1.0, BY_HEART / rehearsed)
+        return rho if self.balance == "both" else rho / max(1, learner.tasks)
 
     def __call__(self, new: Batch) -> list[Term]:
         between = apart(new, self.fresh, self.prior)
