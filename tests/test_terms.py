@@ -263,10 +263,8 @@ def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int,
                         continue
                     images, targets, logits = (torch.stack(column) for column in zip(*drawn))
                     answer = network(prepare(images))
-                    loss = (
-                        loss
-                        + (0.1 * F.mse_loss(answer, logits), 0.5 * F.cross_entropy(answer + prior, targets))[number]
-                    )
+                    terms = 0.1 * F.mse_loss(answer, logits), 0.5 * F.cross_entropy(answer + prior, targets)
+                    loss = loss + terms[number]
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
