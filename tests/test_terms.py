@@ -13,9 +13,11 @@ from torch.nn import functional as F
 import everlearn
 from everlearn import Batch, DERpp, Experiment, Learner, Training, cross_entropy
 from everlearn.core.plan import Draw, plan_epoch, reservoir
-from everlearn.core.terms import Term, agreement, apart, distance, distillation, seen_by
+from everlearn.core.terms import Term, distance, seen_by
 from everlearn.networks import CNN, MLP
-from everlearn.terms import Adjusted, Decoupled, Distilled, Projected
+from everlearn.terms import Adjusted, Decoupled, Distilled, Projected, agreement
+from everlearn.terms.decoupled import apart
+from everlearn.terms.distilled import distillation
 from everlearn.weightings import Relation, outer
 
 B, C = 5, 6
@@ -291,7 +293,7 @@ def test_retain_and_its_average_are_as_written_down():
         learner.update(task)
     for (key, ours), theirs in zip(network.state_dict().items(), literal.state_dict().values()):
         assert torch.allclose(ours.double(), theirs.double(), rtol=0, atol=1e-11), key
-    with learner.sgd.averaged(learner.net):
+    with learner.sgd.average.applied(learner.net):
         for key, value in network.state_dict().items():
             if key in mean:
                 assert torch.allclose(value, mean[key], rtol=0, atol=1e-11), key

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import torch
 
-from everlearn.core.terms import Batch, Term, cross_entropy, distillation
+from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number
 from everlearn.methods.teacher import Taught
+from everlearn.terms.distilled import distillation
 from everlearn.weightings.base import Weighting
 
 

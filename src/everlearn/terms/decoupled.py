@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.part import Part
-from everlearn.core.terms import Batch, Term, apart, cross_entropy
+from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number, unknown
 from everlearn.terms.adjusted import log_prior
 
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 BALANCES = ("both", "prior", "rule", "rho", "plain")
 BY_HEART = 200  # rehearsals of a sample
+
+
+def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
+    """What is left of CE(z, y) when `classes` (a mask [C]) are told apart by themselves: these against all others.
+
+    log Σ exp z − log Σ_classes exp z, of each row: CE(z, y) = CE(z, y; classes) + this, for y in them.
+    """
+    z = batch.z if prior is None else batch.z + prior
+    return Term(z.logsumexp(dim=1) - z.masked_fill(~classes, -torch.inf).logsumexp(dim=1), batch)
 
 
 class Decoupled(Part):
