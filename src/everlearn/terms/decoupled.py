@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from everlearn.data import Task
     from everlearn.learner import Learner
 
-BALANCES = ("both", "prior", "rule", "rho", "plain")
-BY_HEART = 200  # rehearsals of a sample
+BALANCES = ("rule", "prior", "both", "rho", "plain")
+BY_HEART = 100  # rehearsals of a sample
 
 
 def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
@@ -37,16 +37,16 @@ class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
     - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
-    - `rule`: ρ/t with ρ = min(1, 200/R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed
-      in this task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
-    - `both`: the prior, and ρ of the rule.
+    - `rule`: min(1, 100/R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed in this
+      task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
+    - `both`: the prior, and s of the rule.
     - `rho`: ρ/t, a ρ that is given.
     - `plain`: 1, for a weighting to find.
     """
 
     prior: Tensor | None = None
 
-    def __init__(self, balance: str = "both", rho: float = 0.1):
+    def __init__(self, balance: str = "rule", rho: float = 0.1):
         if balance not in BALANCES:
             raise unknown("balance", balance, BALANCES)
         number("rho", rho)
@@ -63,9 +63,9 @@ class Decoupled(Part):
     def shared(self, learner: Learner, task: Task) -> float:
         if self.balance in ("prior", "plain"):
             return 1.0
-        rehearsed = learner.epochs * len(task.train[1]) / max(1, learner.capacity)
-        rho = self.rho if self.balance == "rho" else min(1.0, BY_HEART / rehearsed)
-        return rho if self.balance == "both" else rho / max(1, learner.tasks)
+        if self.balance == "rho":
+            return self.rho / max(1, learner.tasks)
+        return min(1.0, BY_HEART * learner.capacity / (learner.epochs * len(task.train[1])))
 
     def __call__(self, new: Batch) -> list[Term]:
         between = apart(new, self.fresh, self.prior)
