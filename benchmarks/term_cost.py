@@ -14,10 +14,9 @@ import torch
 from records import keep
 
 from everlearn import Batch, DERpp, Draw, Learner, Pixels, Task, Term, cross_entropy, distance
-from everlearn.core.terms import agreement
 from everlearn.methods import Retain
 from everlearn.networks import CNN, ResNet18
-from everlearn.terms import Adjusted, Decoupled, Distilled, Projected
+from everlearn.terms import Adjusted, Decoupled, Distilled, Projected, agreement
 
 NETWORKS = {"cnn": CNN, "resnet18": ResNet18}
 CLASSES, BATCH = 4, 32

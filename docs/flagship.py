@@ -13,6 +13,7 @@ command goes on where it was stopped.
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -34,14 +35,15 @@ ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("a
 CANDIDATES = {
     "retain": dict(method="retain"),
     "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
-    "retain, ρ = .3": dict(method="retain", balance="rho", rho=0.3),
-    "retain, ρ = 1": dict(method="retain", balance="rho", rho=1.0),
     "retain, prior": dict(method="retain", balance="prior"),
-    "retain, prior, not distilled": dict(method="retain", balance="prior", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
-    "retain, learned": ALONE,
-    "retain, rule": dict(method="retain", weighting="consolidate"),
+    "retain, prior and rule": dict(method="retain", balance="both"),
+    "retain, plain": dict(method="retain", balance="plain"),
+    "retain, ρ = .3": dict(method="retain", balance="rho", rho=0.3),
     "retain, not distilled": dict(method="retain", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
     "der++, averaged": dict(method="der++", average=0.999),
+    "retain+consolidate": dict(method="retain", weighting="consolidate"),
+    "retain, learned": ALONE,
+    "retain, ρ = 1": dict(method="retain", balance="rho", rho=1.0),
     "der+++consolidate, averaged": dict(method="der++", weighting="consolidate", average=0.999),
     "der++": dict(method="der++"),
 }
@@ -59,7 +61,7 @@ WITHOUT = {
     f"without {name}": dict(method="retain", **options)
     for name, options in {
         "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
-        "decoupling": dict(balance="plain"),
+        "the rule": dict(balance="plain"),
         "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
         "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
         "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
@@ -154,6 +156,7 @@ def small(given: argparse.Namespace) -> None:
     for stream in [given.stream] if given.stream else SMALL:
         for kind in [given.on] if given.on else KINDS:
             rows = small_rows(stream, given.seeds or list(KINDS[kind]), given.memory)
+            rows = {label: row for label, row in rows.items() if re.fullmatch(given.only, label)}
             if kind == "held-out":
                 rows = {label: list(map(chosen_on, row)) for label, row in rows.items()}
             study = Study(f"flagship-{stream}-{kind}", "which loss is the best?", rows)
@@ -220,6 +223,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--only", nargs="+", metavar="ROW", help="for `screen`: these candidates, in this order")
     parser.add_argument("--stream", choices=list(SMALL))
+    parser.add_argument("--only", default=".*", help="for `small`: rows whose whole label this pattern matches")
     parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--pack", type=int, help="runs that share the GPU; as many as fit unless given")

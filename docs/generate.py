@@ -494,6 +494,32 @@ def collecting() -> str:
     return markdown([f"{r['runs']:,} runs", "s"], rows) + f"\n\nThe index has {r['index_bytes'] // 1000} kB."
 
 
+def candidates(path: str) -> str:
+    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold."""
+    document = record(path)
+    acc = {label: row["summary"]["class_il"]["acc"] for label, row in document["rows"].items()}
+    names, memories = (list(dict.fromkeys(label.rpartition(", M = ")[i] for label in acc)) for i in (0, 2))
+    best = {memory: max(acc[label]["mean"] for label in acc if label.endswith(f" = {memory}")) for memory in memories}
+
+    def shown(name: str, memory: str) -> str:
+        if (found := acc.get(f"{name}, M = {memory}")) is None:
+            return "–"
+        text = cell(found, 1)
+        return f"**{text}**" if found["mean"] == best[memory] else text
+
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    seeds = max(len(row["runs"]) for row in document["rows"].values())
+    said = f"Class-IL ACC, {seeds} seeds. {provenance(document)}"
+    return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
+
+
+def term_cost() -> str:
+    r = record("benchmarks/results/term_cost-cpu.json")
+    rows = [[f"`{name}`", f"{x['ms']:.1f}", f"{x['of_derpp']:.2f}"] for name, x in r["rows"].items()]
+    said = f"{r['network']}, {r['device']}, one thread, processor time, median of {r['rounds']} rounds."
+    return markdown(["DER++ with", "ms a step", "of DER++'s"], rows) + f"\n\ntorch {r['torch']}, {said}"
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
@@ -592,6 +618,11 @@ TABLES = {
     "method-cost": method_cost,
     "collecting": collecting,
     "digits": all_methods,
+    "term-cost": term_cost,
+    **{
+        f"flagship-{path.stem}": partial(candidates, f"results/flagship/{path.name}")
+        for path in sorted((ROOT / "results" / "flagship").glob("*.json"))
+    },
 }
 
 

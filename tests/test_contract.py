@@ -183,7 +183,7 @@ def test_the_network_is_the_owners_again_afterwards(name):
     learner = learn(name, stream, network=network)
     assert all(isinstance(p, nn.Parameter) and p.is_leaf for p in network.parameters())
     x = stream.tasks[0].test[0]
-    with learner.sgd.averaged(learner.net):
+    with learner.sgd.average.applied(learner.net):
         assert torch.equal(learner.logits(x), network.eval()(stream.pixels(x)))
     assert torch.cat([p.detach().flatten() for p in network.parameters()]).equal(learner.net.theta.detach())
 

@@ -49,7 +49,7 @@ class Average(Stateful):
     """The moving average of a network, its running statistics included, to be tested instead of it.
 
     After step n, θ̄ ← d θ̄ + (1 − d) θ with d = min(decay, (1 + n) / (10 + n)): in a short training it reaches back over
-    about a ninth of the steps. It begins as the network is after the first step.
+    about a ninth of the steps. It begins as the network is after the first step. With a decay of 0 there is none.
     """
 
     apart = ("statistics",)
@@ -64,6 +64,8 @@ class Average(Stateful):
     @torch.no_grad()
     def update(self, net: MainNet) -> None:
         """After each step; in place, so that a recorded step can do it."""
+        if not self.decay:
+            return
         theta = net.theta.detach()
         if self.mean is None:
             self.mean, self.statistics = theta.clone(), net.floats()

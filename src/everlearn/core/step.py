@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ class SGD(Stateful):
         self.momentum: float = momentum
         self.weight_decay: float = weight_decay
         self.velocity: Tensor | None = None
-        self.average: Average | None = Average(average) if average else None
+        self.average: Average = Average(average)
 
     def direction(self, theta: Tensor, gradient: Tensor, virtual: bool = False) -> Tensor:
         """A virtual step leaves the velocity as it is."""
@@ -41,16 +40,6 @@ class SGD(Stateful):
             if not virtual:
                 self.velocity.copy_(gradient)  # in place: a captured step holds this address
         return gradient
-
-    @torch.no_grad()
-    def move(self, net: MainNet, direction: Tensor) -> None:
-        net.theta.sub_(direction, alpha=self.lr)
-        if self.average is not None:
-            self.average.update(net)
-
-    def averaged(self, net: MainNet) -> contextlib.AbstractContextManager[None]:
-        """Inside, the network is its average, if one is kept."""
-        return contextlib.nullcontext() if self.average is None else self.average.applied(net)
 
 
 @dataclass
@@ -81,7 +70,9 @@ def train_step(method: Method, step: Step) -> None:
     way = method.direction(gradient, step)
     direction = step.sgd.direction(theta, way)
     method.weighting.after(method, step, terms, direction)  # the RRN, when it is its turn
-    step.sgd.move(step.net, direction)
+    with torch.no_grad():
+        theta.sub_(direction, alpha=step.sgd.lr)
+    step.sgd.average.update(step.net)
     method.after_step(step, gradient, way)
     method.remember(step, terms)
     step.tape.keep(losses=terms.losses)

@@ -76,38 +76,9 @@ def cross_entropy(batch: Batch, classes: Tensor | None = None, prior: Tensor | N
 
     With `prior`, log π [C], it is CE(z + log π, y): classes that come often need not be pushed up (Ren et al., 2020).
     """
-    z = adjusted(batch.z, prior)
+    z = batch.z if prior is None else batch.z + prior
     z = z if classes is None else z.masked_fill(~classes, -torch.inf)
     return Term(F.cross_entropy(z, batch.y, reduction="none"), batch)
-
-
-def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
-    """What is left of CE(z, y) when `classes` (a mask [C]) are told apart by themselves: these against all others.
-
-    log Σ exp z − log Σ_classes exp z, of each row: CE(z, y) = CE(z, y; classes) + this, for y in them.
-    """
-    z = adjusted(batch.z, prior)
-    return Term(z.logsumexp(dim=1) - z.masked_fill(~classes, -torch.inf).logsumexp(dim=1), batch)
-
-
-def adjusted(z: Tensor, prior: Tensor | None) -> Tensor:
-    """z + log π, if there is a prior [C], given as its logarithm."""
-    return z if prior is None else z + prior
-
-
-def distillation(batch: Batch, target: Tensor, classes: Tensor, temperature: float) -> Term:
-    """The cross-entropy between softmax(z*/T) and softmax(z/T) over some classes (their numbers), of each row.
-
-    `target` are another network's logits of these classes, z* [B, c].
-    """
-    wanted = (target / temperature).softmax(dim=1)
-    own = (batch.z[:, classes] / temperature).log_softmax(dim=1)
-    return Term(-(wanted * own).sum(dim=1), batch, preserves=True)
-
-
-def agreement(batch: Batch) -> Term:
-    """The squared distance between the probabilities of a sample's first two views, of each row."""
-    return Term((batch.z.softmax(dim=1) - batch.others[0].z.softmax(dim=1)).square().sum(dim=1), batch)
 
 
 def distance(batch: Batch) -> Term:

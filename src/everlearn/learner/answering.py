@@ -68,7 +68,7 @@ class Answering:
         checks.samples(self, x)
         self.net.sync()
         try:
-            with self.net.evaluating(), self.sgd.averaged(self.net):
+            with self.net.evaluating(), self.sgd.average.applied(self.net):
                 return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
         finally:
             self.net.unbind()

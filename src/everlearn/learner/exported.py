@@ -39,7 +39,7 @@ class Deployed(nn.Module):
 def plain(learner: Learner) -> nn.Module:
     """A copy of the network that is tested, on the CPU, in evaluation mode, every tensor with memory of its own."""
     learner.net.sync()
-    with learner.sgd.averaged(learner.net):
+    with learner.sgd.average.applied(learner.net):
         made = copy.deepcopy(learner.net.unbind()).cpu().eval()
     for layer in made.modules():
         for name, buffer in layer._buffers.items():  # those of the norm layers are parts of one tensor

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from everlearn.core.terms import Batch, Term, cross_entropy, distillation
+from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number, unknown
 from everlearn.methods.teacher import Taught
+from everlearn.terms.distilled import distillation
 from everlearn.weightings.base import Weighting
 
 if TYPE_CHECKING:

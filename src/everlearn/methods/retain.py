@@ -5,8 +5,9 @@ L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old c
 
 The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the last two
 are DER++'s (Buzzega et al., 2020). What is tested is a moving average of the network, as CLS-ER has it (Arani et al.,
-2022): `average=0` tests the network itself. `balance` says how s is found: `rule`, `rho`, `prior` (balanced softmax,
-Ren et al., 2020) or `plain`, which is 1 and for a weighting to learn.
+2022): `average=0` tests the network itself. `balance` says how s is found: by a `rule`, by a `prior` (balanced softmax,
+Ren et al., 2020), by `both`, as ρ/t of a `rho` that is given, t the tasks before this one, or `plain`, which is 1 and
+for a weighting to learn. The prior is added to the memory's logits, too. See `everlearn.terms.Decoupled`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Loss terms that have to know the task, as parts of a method: each is called with a batch. One file each."""
 
 from everlearn.terms.adjusted import Adjusted
+from everlearn.terms.agreement import agreement
 from everlearn.terms.decoupled import Decoupled
 from everlearn.terms.distilled import Distilled
 from everlearn.terms.projected import Projected
 
-__all__ = ["Adjusted", "Decoupled", "Distilled", "Projected"]
+__all__ = ["Adjusted", "Decoupled", "Distilled", "Projected", "agreement"]

@@ -6,14 +6,13 @@ old ones. With s = 1 it is CE(new).
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from everlearn.core.part import Part
-from everlearn.core.terms import Batch, Term, apart, cross_entropy
+from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number, unknown
 from everlearn.terms.adjusted import log_prior
 
@@ -21,16 +20,27 @@ if TYPE_CHECKING:
     from everlearn.data import Task
     from everlearn.learner import Learner
 
-BALANCES = ("rule", "rho", "prior", "plain")
+BALANCES = ("rule", "prior", "both", "rho", "plain")
+BY_HEART = 100  # rehearsals of a sample
+
+
+def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
+    """What is left of CE(z, y) when `classes` (a mask [C]) are told apart by themselves: these against all others.
+
+    log Σ exp z − log Σ_classes exp z, of each row: CE(z, y) = CE(z, y; classes) + this, for y in them.
+    """
+    z = batch.z if prior is None else batch.z + prior
+    return Term(z.logsumexp(dim=1) - z.masked_fill(~classes, -torch.inf).logsumexp(dim=1), batch)
 
 
 class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
-    - `rho`: ρ/t.
-    - `rule`: ρ/t with ρ = min(1, 6/√R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed
-      in this task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
     - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
+    - `rule`: min(1, 100/R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed in this
+      task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
+    - `both`: the prior, and s of the rule.
+    - `rho`: ρ/t, a ρ that is given.
     - `plain`: 1, for a weighting to find.
     """
 
@@ -46,16 +56,16 @@ class Decoupled(Part):
         old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
         fresh = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, old, False)
         self.fresh: Tensor = fresh  # [C] new and unseen classes
-        if self.balance == "prior":
+        if self.balance in ("prior", "both"):
             self.prior = log_prior(learner, task)
         self.share = self.shared(learner, task)
 
     def shared(self, learner: Learner, task: Task) -> float:
         if self.balance in ("prior", "plain"):
             return 1.0
-        rehearsed = learner.epochs * len(task.train[1]) / max(1, learner.capacity)
-        rho = self.rho if self.balance == "rho" else min(1.0, 6 / math.sqrt(rehearsed))
-        return rho / max(1, learner.tasks)
+        if self.balance == "rho":
+            return self.rho / max(1, learner.tasks)
+        return min(1.0, BY_HEART * learner.capacity / (learner.epochs * len(task.train[1])))
 
     def __call__(self, new: Batch) -> list[Term]:
         between = apart(new, self.fresh, self.prior)

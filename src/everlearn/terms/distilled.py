@@ -9,13 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from everlearn.core.terms import Batch, Term, distillation
+from everlearn.core.terms import Batch, Term
 from everlearn.errors import number
 from everlearn.terms.taught import Taught
 
 if TYPE_CHECKING:
     from everlearn.core.step import Step
+
+
+def distillation(batch: Batch, target: Tensor, classes: Tensor, temperature: float) -> Term:
+    """The cross-entropy between softmax(z*/T) and softmax(z/T) over some classes (their numbers), of each row.
+
+    `target` are another network's logits of these classes, z* [B, c].
+    """
+    wanted = (target / temperature).softmax(dim=1)
+    own = (batch.z[:, classes] / temperature).log_softmax(dim=1)
+    return Term(-(wanted * own).sum(dim=1), batch, preserves=True)
 
 
 class Distilled(Taught):
