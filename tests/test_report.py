@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from everlearn.cli.app import app
 from everlearn.collection import collect
+from everlearn.report import explain
 from everlearn.report.web import figures
 from everlearn.report.web import page as web
 from everlearn.report.web.data import block
@@ -81,6 +83,46 @@ def test_what_classes_lost_is_what_the_confusions_say(made):
         assert all(points > 0 for to in record["to"] for _, points in to)
 
 
+def test_the_response_and_the_weights_at_the_end_are_those_of_the_explained_run(made):
+    sets = block(collect([made]), [])["sets"]
+    folders = sorted(made.glob("*-rer-*"))
+    explained = explain.read(folders[0]).surface
+    assert [record["term"] for record in sets["surface"]] == [*explained.weights] == ["new", "memory"]
+    for record in sets["surface"]:
+        assert record["label"] == "rer" and record["seed"] == 0 and record["top"] == explained.top
+        assert record["x"] == record["y"] == pytest.approx(explained.losses, abs=1e-4)
+        for ours, theirs in zip(record["weight"], explained.weights[record["term"]], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+    ends = [of for of in sets["runs"] if of["setting"] == "class_il" and "to_new" in of]
+    weights = [explain.read(folder).tasks[-1].validation for folder in folders]
+    assert [(of["to_new"], of["to_old"]) for of in ends] == [
+        (pytest.approx(of["new"], abs=1e-4), pytest.approx(of["memory"], abs=1e-4)) for of in weights
+    ]
+    assert {of["full"] for of in ends} == {"rer"}
+
+
+def test_a_net_that_is_damaged_or_gone_leaves_its_chart_out_and_the_rest_in(made, tmp_path):
+    root = shutil.copytree(made, tmp_path / "runs")
+    for folder, harm in zip(sorted(root.glob("*-rer-*")), (lambda f: f.write_bytes(b"no net"), lambda f: f.unlink())):
+        harm(folder / "weighting.safetensors")
+    sets = block(collect([root]), [])["sets"]
+    assert not sets["surface"] and sets["weights"]
+
+
+@NEEDED
+def test_the_weights_in_a_studys_document_are_the_points_of_its_figure():
+    file = RESULTS / "similarity-digits.json"
+    runs = [
+        run for label, row in json.loads(file.read_text())["rows"].items() if "rer, " in label for run in row["runs"]
+    ]
+    spec = dict(figures.figures(web.of_paths([str(file)], "rer, ")))["similarity"]
+    points = [(of["to_new"], of["to_old"]) for of in spec["datasets"]["runs"]]
+    assert sorted(points) == sorted(
+        (round(r["validation"]["new"], 4), round(r["validation"]["memory"], 4)) for r in runs
+    )
+    assert len({of["full"] for of in spec["datasets"]["runs"]}) == 2
+
+
 def test_accuracies_that_others_did_not_measure_are_left_out(made):
     found = collect([made])
     run = replace(found.rows[0].runs[0], matrices={"class_il": [[90.0, None], [80.0, 70.0]]})
@@ -138,7 +180,7 @@ def test_figures_are_the_same_charts_as_svg_and_pdf(made, tmp_path):
     (tmp_path / "runs").mkdir()
     data = web.of_paths([str(dangerous(made, tmp_path / "runs"))])
     names = dict(figures.figures(data))
-    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair"}
+    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair", "similarity"}
     assert all(re.fullmatch(r"[a-z0-9+._-]+", name) for name in names)
     keep = {"average", "confusion", "classes", "runs"}
     data["sets"] = {name: records if name in keep else [] for name, records in data["sets"].items()}
@@ -197,6 +239,12 @@ def test_values_read_back_from_the_page_are_the_records(visit, made):
     for (after, place), count in memory.items():
         assert count == pytest.approx(sum(of[after - 1].memory[place] for of in ends) / 2, abs=0.005)
     assert {c["term"] for c in visit.shown("weights-other")} == {"new", "memory"}
+    for number, term in enumerate(("new", "memory")):
+        cells = [c for c in visit.shown(f"surface-other-{number}") if "left" in c]
+        explained = explain.read(next(made.glob("*-rer-*-s0-*"))).surface
+        assert {c["term"] for c in cells} == {term} and len(cells) == len(explained.losses) ** 2
+        assert min(c["weight"] for c in cells) == pytest.approx(explained.spans[term][0], abs=1e-4)
+    assert len(visit.shown("similarity")) == 2 and {c["full"] for c in visit.shown("similarity")} == {"rer"}
 
 
 def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):

@@ -50,13 +50,14 @@ function head(column) {
   return h("th", { scope: "col", "aria-sort": now ? (down ? "descending" : "ascending") : null, class: column.key === "label" ? "name" : null }, button);
 }
 
+const mark = (row) => h("span", { class: `mark ${row.shape}`, style: { "--c": row.colour }, "aria-hidden": "true" });
+
 function named(row) {
-  const mark = h("span", { class: `mark ${row.shape}`, style: { "--c": row.colour }, "aria-hidden": "true" });
   const box = h("input", { type: "checkbox", "data-key": `show ${row.id}`, "aria-label": `draw ${row.label}`, onchange: (event) => toggle(row.id, event.target.checked) });
   box.checked = isShown(row);
   const pressed = String(row.id === state.base);
   const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, row.label);
-  return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark, button));
+  return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark(row), button));
 }
 
 function leaderboard() {
