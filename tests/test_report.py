@@ -268,15 +268,71 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     visit.go(start.split("#")[0])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser, visit, scheme):  # noqa: F811
+QUICK = {("light", 1280), ("dark", 400)}
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 768, 400)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [look if look in QUICK else pytest.param(*look, marks=pytest.mark.slow) for look in LOOKS]
+)
+def test_axe_finds_nothing_wrong(browser, visit, scheme, width):  # noqa: F811
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    other = Visit(browser, visit.page.url, color_scheme=scheme, viewport={"width": 400, "height": 800})
-    wrong = [v for v in axe.run(other.page).response["violations"] if v["impact"] in ("serious", "critical")]
+    other = Visit(browser, visit.page.url, color_scheme=scheme, viewport={"width": width, "height": 800})
+    wrong = axe.run(other.page).response["violations"]
     assert not wrong, [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in wrong]
-    assert other.page.evaluate("document.documentElement.scrollWidth") <= 400, "nothing hangs over the edge"
+    assert other.page.evaluate("document.documentElement.scrollWidth") <= width, "nothing hangs over the edge"
     says = other.page.locator('[role="img"]:visible').evaluate_all("all => all.map((e) => e.ariaLabel)")
     assert len(says) > 8 and all(len(sentence) > 30 for sentence in says)
+    other.close()
+
+
+def test_every_control_is_reached_with_tab_and_seen_there(visit):
+    page = visit.page
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    seen = []
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            "[...document.querySelectorAll('*')].indexOf(document.activeElement) + ' ' + "
+            "getComputedStyle(document.activeElement).outlineWidth"
+        )
+        if at in seen or page.evaluate("document.activeElement === document.body"):
+            break
+        seen.append(at)
+    reached, outlines = zip(*(word.split() for word in seen))
+    assert {*outlines} == {"2px"}
+    controls = page.evaluate(
+        "[...document.querySelectorAll('button, select, summary, input, [tabindex]')]"
+        ".filter((e) => e.checkVisibility() && e.getClientRects().length && (e.type !== 'radio' || e.checked))"
+        ".map((e) => String([...document.querySelectorAll('*')].indexOf(e)))"
+    )
+    assert len(controls) > 15 and {*controls} <= {*reached}
+    numbers = page.locator("section:has(#average) details")
+    numbers.locator("summary").press("Enter")
+    assert numbers.evaluate("e => e.open")
+    numbers.locator("summary").press("Space")
+    assert not numbers.evaluate("e => e.open")
+
+
+def test_on_paper_the_page_is_light_has_no_controls_and_cuts_no_chart(browser, visit):  # noqa: F811
+    other = Visit(browser, visit.page.url, color_scheme="dark")
+    shade = "document.querySelector('#matrix-base .mark-rect path').getAttribute('fill')"
+    other.page.evaluate(
+        f"addEventListener('beforeprint', () => {{ window.printed = {shade} }})"
+    )  # after the page's own
+    on_screen = other.page.evaluate(shade)
+    assert other.page.pdf(format="A4").startswith(b"%PDF")
+    other.settled()
+    light = visit.page.evaluate(shade)
+    assert other.page.evaluate("window.printed") == light != on_screen == other.page.evaluate(shade)
+    other.page.emulate_media(media="print")
+    other.page.evaluate("document.documentElement.style.width = '690px'")  # as wide as a sheet of A4
+    assert other.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not other.page.locator("select:visible, input:visible, summary:visible, #all:visible").count()
+    edges = other.page.locator(".chart svg:visible, table:visible").evaluate_all(
+        "all => all.map((e) => [e.tagName, e.closest('[id]').id, e.getBoundingClientRect().right])"
+    )
+    assert len(edges) > 15 and not [edge for edge in edges if edge[2] > 691]
     other.close()
 
 

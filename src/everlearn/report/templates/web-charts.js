@@ -1,6 +1,7 @@
 // Charts: drawn once, then told what to show.
 const drawn = new Map();
-const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+let printing = false;
+const dark = () => !printing && matchMedia("(prefers-color-scheme: dark)").matches; // paper is white
 const PALETTE = ["#0072B2", "#D55E00", "#009178", "#C0639A", "#A87400", "#2F8FCB", "#767676"];
 
 function theme() {
@@ -148,6 +149,13 @@ function forget() {
 function redraw() {
   forget();
   charts();
+}
+
+// Charts that were drawn on a dark page are drawn anew for paper.
+function print(now) {
+  const before = dark();
+  printing = now;
+  if (dark() !== before) redraw();
 }
 
 // For whoever looks from outside: when everything is drawn, and of what a chart is.
