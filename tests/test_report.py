@@ -176,6 +176,20 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
 
 
 @NEEDED
+def test_the_published_page_is_of_the_records_in_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(RESULTS.parent / "docs")
+    import publish
+
+    data = read(publish.publish(Path("site")).read_text())
+    assert (tmp_path / "site" / "report.html").stat().st_size < 2_000_000 and not data["problems"]
+    rows = collect([RESULTS / "cifar10", RESULTS / "cifar100"], index=False).rows
+    assert {row["stream"].split(",")[0] for row in data["rows"]} == {"cifar10", "cifar100"}
+    means = {round(row["figures"]["class_il"]["acc"]["mean"], 4) for row in data["rows"]}
+    assert {round(row.spread()["mean"], 4) for row in rows} <= means
+
+
+@NEEDED
 def test_figures_are_the_same_charts_as_svg_and_pdf(made, tmp_path):
     (tmp_path / "runs").mkdir()
     data = web.of_paths([str(dangerous(made, tmp_path / "runs"))])

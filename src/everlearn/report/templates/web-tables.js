@@ -52,11 +52,14 @@ function head(column) {
 
 const mark = (row) => h("span", { class: `mark ${row.shape}`, style: { "--c": row.colour }, "aria-hidden": "true" });
 
+// A label breaks between its settings rather than within one.
+const parts = (label) => label.split(/(?<=, )/).map((part) => h("span", { class: "part" }, part));
+
 function named(row) {
   const box = h("input", { type: "checkbox", "data-key": `show ${row.id}`, "aria-label": `draw ${row.label}`, onchange: (event) => toggle(row.id, event.target.checked) });
   box.checked = isShown(row);
   const pressed = String(row.id === state.base);
-  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, row.label);
+  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, ...parts(row.label));
   return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark(row), button));
 }
 

@@ -15,6 +15,7 @@ SOME = "indexof(rows, datum.row) >= 0 && datum.setting == setting"
 ONE = "datum.row == row"
 PERCENT = alt.Scale(domain=[0, 100])
 ROOMY = alt.Scale(zero=False, nice=False, padding=10)  # no point is cut at the edge
+FEW = alt.Axis(tickCount=10)
 WHOLE = alt.Axis(tickMinStep=1, format="d")
 TASKS = alt.X("after:Q", title="after task", axis=WHOLE, scale=ROOMY)
 HEIGHT = 260
@@ -261,7 +262,7 @@ def similarity(legend: Legend = None) -> Any:
 def tradeoff(legend: Legend = None) -> Any:
     """What runs learned of each task but the last, and what they kept of it: on the line nothing is forgotten."""
     data = alt.Chart(alt.NamedData("runs")).transform_filter(f"{SOME} && isValid(datum.kept)")
-    x = alt.X("learned:Q", title="learned: right after the task, %", scale=ROOMY)
+    x = alt.X("learned:Q", title="learned: right after the task, %", scale=ROOMY, axis=FEW)
     y = alt.Y("kept:Q", title="kept: at the end, %", scale=ROOMY)
     seeds = data.mark_point(filled=True, size=28, opacity=0.6).encode(
         x,
@@ -299,7 +300,7 @@ def cost(legend: Legend = None) -> Any:
     return (
         mean.mark_point(filled=True, size=120, opacity=1)
         .encode(
-            alt.X("minutes:Q", title="minutes a run", scale=alt.Scale(padding=10)),
+            alt.X("minutes:Q", title="minutes a run", scale=alt.Scale(padding=10, nice=False), axis=FEW),
             alt.Y("acc:Q", title="ACC, %", scale=ROOMY),
             _colour(legend),
             _shape(legend),
