@@ -271,7 +271,7 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     assert visit.page.evaluate("document.activeElement.dataset.key") == "sort label", "the focus stays"
     visit.act('#leaderboard input[aria-label="draw er"]', "press", "Space")
     assert {record["label"] for record in visit.shown("average")} == {"rer"}
-    visit.act('[data-key^="pick"]:text-is("rer")')
+    visit.act('.pick:has(> .part:text-is("rer"))')
     visit.act("#task_il", "check")
     link, seen = visit.page.url, (names(), visit.column("gain"), visit.shown("average"))
     assert {record["setting"] for record in seen[2]} == {"task_il"}
