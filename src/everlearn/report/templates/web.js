@@ -170,6 +170,8 @@ async function refresh() {
       if (!kept) restore();
       version += 1;
       render();
+    } else {
+      underWay(); // a run may have been quiet for too long
     }
     $("status").textContent = `live, ${new Date().toLocaleTimeString()}`;
   } catch {

@@ -21,9 +21,9 @@ SHAPES = ("circle", "square", "triangle-up", "diamond")
 CELLS = 60_000  # of accuracy matrices on one page
 
 
-def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] | None = None) -> Block:
-    """The page's data. `memo` keeps what was read of complete rows for the next time."""
-    from scipy.stats import t
+def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Any] | None = None) -> Block:
+    """The page's data. `memo` keeps for the next time what was read of complete rows and which runs were under way."""
+    from scipy.special import stdtrit  # Student's t; scipy.stats takes half a second to import
 
     streams = _streams(collection.rows)
     rows = sorted(collection.rows, key=lambda row: (streams[row.label], *_rank(row)))
@@ -44,6 +44,7 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
     for record in sets["runs"]:
         if "to_new" in record:
             record["full"] = full[record["row"]]  # it is set against rows of other streams, too
+    ours = memo.setdefault("ours", set())
     locked = progress.locked() if collection.unfinished else None
     seeds = max((len(row.runs) for row in rows), default=1)
     return {
@@ -53,8 +54,8 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
             for row, name, drawn in zip(rows, names, looks)
         ],
         "pairs": _pairs(rows, names),
-        "t": [float(t.ppf(0.975, free)) for free in range(1, max(2, seeds))],  # by degrees of freedom
-        "unfinished": [progress.described(run, locked) for run in collection.unfinished],
+        "t": [float(stdtrit(free, 0.975)) for free in range(1, max(2, seeds))],  # by degrees of freedom
+        "unfinished": [progress.described(run, locked, ours) for run in collection.unfinished],
         "problems": [{"kind": p.kind, "place": str(p.place), "why": p.why} for p in collection.problems],
         "notes": _notes(rows, sets),
         "sets": sets | {"live": [record for run in collection.unfinished for record in progress.losses(run)]},
