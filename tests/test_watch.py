@@ -188,6 +188,48 @@ def test_during_a_study_the_numbers_on_the_page_are_the_stores(browser, served, 
     visit.close()
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
+def test_a_study_that_is_killed_and_begun_again_is_on_the_page_within_two_seconds(browser, served, made):  # noqa: F811
+    (root,) = map(type(made), served.source.paths)
+    visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
+    words = ["run", "rer", "--seeds=1", "--epochs=300", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
+    words += ["--set=classes=0,1,2,3", "--set=tasks=2", f"--out={root}"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    start = lambda: subprocess.Popen([sys.executable, "-m", "everlearn", *words], env=environment)
+    now = lambda: next(iter(collect([root], index=False).unfinished), None)
+    state = lambda: visit.page.locator("#unfinished td").last.text_content() if now() else ""
+    soon = lambda good: _within(2.0, state, good)
+    study = start()
+    try:
+        for _ in range(2):
+            before = now().done if now() else 0
+            assert _within(60.0, now, lambda run, before=before: run is not None and run.done > before)
+            assert soon(lambda text: text == "under way"), state()
+            seen = now()
+            assert _within(
+                2.0, lambda seen=seen: _epochs(visit, seen.name), lambda shown, seen=seen: shown >= seen.done
+            )
+            study.kill()
+            study.wait()
+            assert soon(lambda text: text.startswith("stopped; ")), state()
+            left = now()
+            assert _within(
+                2.0, lambda left=left: _epochs(visit, left.name), lambda shown, left=left: shown == left.done
+            )
+            study = start()
+        (root / "holiday").mkdir()
+        (root / "holiday" / "letter.txt").touch()
+        next(root.glob("*-er-*-s0-*/result.json")).write_text("{")
+        listed = lambda: " ".join(visit.page.locator("#problems tbody tr").all_text_contents())
+        assert _within(2.0, listed, lambda text: "damaged" in text and "not ours" in text), listed()
+        assert not visit.said
+    finally:
+        study.kill()
+        study.wait()
+        visit.close()
+
+
 def _epochs(visit, name):
     """How many epochs the page says a run has done."""
     cell = visit.page.locator(f'#unfinished tr:has(th:text-is("{name}")) td').nth(1)
