@@ -166,8 +166,14 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     done = call(made, "--html", "page.html", "--only", "rer")
     assert done.exit_code == 0 and "written to page.html" in done.stdout
     assert [row["label"] for row in read(Path("page.html").read_text())["rows"]] == ["rer"]
+    for form in ("--csv", "--markdown", "--latex"):
+        table = call(made, form)
+        assert table.stdout == CliRunner().invoke(app, ["compare", str(made), form]).stdout and "rer" in table.stdout
+    both = call(made, "--markdown", "--html", "again.html")
+    assert both.stdout.startswith("|") and "written to again.html" in both.stderr
     for words, sentence in (
         ((), "there is no runs"),
+        ((made, "--csv", "--latex"), "one table each"),
         ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
         ((made, "--html", "no/where.html"), "No such file or directory"),
     ):
