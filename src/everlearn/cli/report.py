@@ -55,7 +55,8 @@ def app(
     if html is not None or figures is None:
         html, made = html or Path("report.html"), rendered(data)
         html.write_text(made, encoding="utf-8")
-        say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB)")
+        runs = sum(len(row.runs) for row in found.rows)
+        say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
     if figures is not None:
         from everlearn.report.web.figures import write
 
