@@ -27,6 +27,7 @@ bench: $(VENV)/ready
 
 docs: $(VENV)/ready
 	$(VENV)/bin/python docs/generate.py
+	$(VENV)/bin/python docs/publish.py
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

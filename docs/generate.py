@@ -18,16 +18,19 @@ from pathlib import Path
 from statistics import fmean, median, stdev
 
 import reproduce
+import vl_convert
 from reproduce import experiment
 
 from everlearn import metrics
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
 from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
-from everlearn.report import svg
 from everlearn.report.tables import cell, compared
+from everlearn.report.web import figures
+from everlearn.report.web.page import of_paths
 
 ROOT = Path(__file__).parents[1]
+FONT = "Liberation Sans, Arial, sans-serif"  # the converter has it: the same file on every machine
 PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
 
 
@@ -133,19 +136,10 @@ def similarity(path: str) -> str:
 
 
 def similarity_scatter(path: str) -> str:
-    """The mean weights RER gives validation samples after the second task, a point a seed."""
-    groups = {
-        re.sub(" after .*(?=\\))", "", label.partition(", ")[2]): [
-            (run["validation"]["new"], run["validation"]["memory"]) for run in row["runs"]
-        ]
-        for label, row in record(path)["rows"].items()
-        if label.startswith("rer, ")
-    }
-    title = "Mean weights of validation samples, a point a seed"
-    figure = svg.scatter(
-        "similarity", title, "weight of the new task's samples", "weight of the old task's samples", groups
-    )
-    return svg.alone(figure, 640)
+    """The mean weights RER gives validation samples after the second task, a point a seed: the report's own figure."""
+    found = dict(figures.figures(of_paths([str(ROOT / path)], "rer, ")))["similarity"]
+    found["config"] = figures.STYLE | {"font": FONT}
+    return vl_convert.vegalite_to_svg(json.dumps(found)) + "\n"
 
 
 NAMED = ["method", "memory", "weights", "order"]

@@ -469,18 +469,3 @@ def test_the_weights_of_validation_samples_are_those_of_the_last_review(runs):
     (review,) = records(runs["rer"], "review")
     assert validation(runs["rer"]) == review["validation"]["weights"]
     assert validation(runs["er"]) is validation(runs["one task"]) is None
-
-
-def test_a_scatter_has_a_point_a_pair_where_the_pair_says_and_stands_alone_as_a_file():
-    groups = {"like <1>": [(0.0, 1.0), (0.25, 0.5)], "unlike": [(1.0, 0.0)]}
-    root = ET.fromstring(svg.alone(svg.scatter("key", "title", "across", "up", groups), 640))
-    name = "{http://www.w3.org/2000/svg}"
-    first, second = root.findall(f"{name}g")
-    assert [label.text for label in root.iter(f"{name}text") if label.get("class") == "named"] == list(groups)
-    points = [(float(dot.get("cx")), float(dot.get("cy"))) for dot in first.findall(f"{name}circle")[:-1]]
-    ((x1, y0),) = [(float(d.get("cx")), float(d.get("cy"))) for d in second.findall(f"{name}circle")[:-1]]
-    (x0, y1), quarter = points
-    assert quarter == (x0 + 0.25 * (x1 - x0), y0 + 0.5 * (y1 - y0)) and x1 - x0 == y0 - y1 > 0
-    assert (
-        root.find(f"{name}style").text and "like <1>: on average 0.12 across, 0.75 up" in root.find(f"{name}desc").text
-    )

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from everlearn.cli.app import app
 from everlearn.collection import collect
+from everlearn.report import explain
 from everlearn.report.web import figures
 from everlearn.report.web import page as web
 from everlearn.report.web.data import block
@@ -81,6 +83,46 @@ def test_what_classes_lost_is_what_the_confusions_say(made):
         assert all(points > 0 for to in record["to"] for _, points in to)
 
 
+def test_the_response_and_the_weights_at_the_end_are_those_of_the_explained_run(made):
+    sets = block(collect([made]), [])["sets"]
+    folders = sorted(made.glob("*-rer-*"))
+    explained = explain.read(folders[0]).surface
+    assert [record["term"] for record in sets["surface"]] == [*explained.weights] == ["new", "memory"]
+    for record in sets["surface"]:
+        assert record["label"] == "rer" and record["seed"] == 0 and record["top"] == explained.top
+        assert record["x"] == record["y"] == pytest.approx(explained.losses, abs=1e-4)
+        for ours, theirs in zip(record["weight"], explained.weights[record["term"]], strict=True):
+            assert ours == pytest.approx(theirs, abs=1e-4)
+    ends = [of for of in sets["runs"] if of["setting"] == "class_il" and "to_new" in of]
+    weights = [explain.read(folder).tasks[-1].validation for folder in folders]
+    assert [(of["to_new"], of["to_old"]) for of in ends] == [
+        (pytest.approx(of["new"], abs=1e-4), pytest.approx(of["memory"], abs=1e-4)) for of in weights
+    ]
+    assert {of["full"] for of in ends} == {"rer"}
+
+
+def test_a_net_that_is_damaged_or_gone_leaves_its_chart_out_and_the_rest_in(made, tmp_path):
+    root = shutil.copytree(made, tmp_path / "runs")
+    for folder, harm in zip(sorted(root.glob("*-rer-*")), (lambda f: f.write_bytes(b"no net"), lambda f: f.unlink())):
+        harm(folder / "weighting.safetensors")
+    sets = block(collect([root]), [])["sets"]
+    assert not sets["surface"] and sets["weights"]
+
+
+@NEEDED
+def test_the_weights_in_a_studys_document_are_the_points_of_its_figure():
+    file = RESULTS / "similarity-digits.json"
+    runs = [
+        run for label, row in json.loads(file.read_text())["rows"].items() if "rer, " in label for run in row["runs"]
+    ]
+    spec = dict(figures.figures(web.of_paths([str(file)], "rer, ")))["similarity"]
+    points = [(of["to_new"], of["to_old"]) for of in spec["datasets"]["runs"]]
+    assert sorted(points) == sorted(
+        (round(r["validation"]["new"], 4), round(r["validation"]["memory"], 4)) for r in runs
+    )
+    assert len({of["full"] for of in spec["datasets"]["runs"]}) == 2
+
+
 def test_accuracies_that_others_did_not_measure_are_left_out(made):
     found = collect([made])
     run = replace(found.rows[0].runs[0], matrices={"class_il": [[90.0, None], [80.0, 70.0]]})
@@ -124,8 +166,14 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     done = call(made, "--html", "page.html", "--only", "rer")
     assert done.exit_code == 0 and "written to page.html" in done.stdout
     assert [row["label"] for row in read(Path("page.html").read_text())["rows"]] == ["rer"]
+    for form in ("--csv", "--markdown", "--latex"):
+        table = call(made, form)
+        assert table.stdout == CliRunner().invoke(app, ["compare", str(made), form]).stdout and "rer" in table.stdout
+    both = call(made, "--markdown", "--html", "again.html")
+    assert both.stdout.startswith("|") and "written to again.html" in both.stderr
     for words, sentence in (
         ((), "there is no runs"),
+        ((made, "--csv", "--latex"), "one table each"),
         ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
         ((made, "--html", "no/where.html"), "No such file or directory"),
     ):
@@ -134,11 +182,25 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
 
 
 @NEEDED
+def test_the_published_page_is_of_the_records_in_the_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(RESULTS.parent / "docs")
+    import publish
+
+    data = read(publish.publish(Path("site")).read_text())
+    assert (tmp_path / "site" / "report.html").stat().st_size < 2_000_000 and not data["problems"]
+    rows = collect([RESULTS / "cifar10", RESULTS / "cifar100"], index=False).rows
+    assert {row["stream"].split(",")[0] for row in data["rows"]} == {"cifar10", "cifar100"}
+    means = {round(row["figures"]["class_il"]["acc"]["mean"], 4) for row in data["rows"]}
+    assert {round(row.spread()["mean"], 4) for row in rows} <= means
+
+
+@NEEDED
 def test_figures_are_the_same_charts_as_svg_and_pdf(made, tmp_path):
     (tmp_path / "runs").mkdir()
     data = web.of_paths([str(dangerous(made, tmp_path / "runs"))])
     names = dict(figures.figures(data))
-    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair"}
+    assert {name.split("-")[0] for name in names} == {*figures.SOME, *figures.ONE, "pair", "similarity"}
     assert all(re.fullmatch(r"[a-z0-9+._-]+", name) for name in names)
     keep = {"average", "confusion", "classes", "runs"}
     data["sets"] = {name: records if name in keep else [] for name, records in data["sets"].items()}
@@ -197,6 +259,12 @@ def test_values_read_back_from_the_page_are_the_records(visit, made):
     for (after, place), count in memory.items():
         assert count == pytest.approx(sum(of[after - 1].memory[place] for of in ends) / 2, abs=0.005)
     assert {c["term"] for c in visit.shown("weights-other")} == {"new", "memory"}
+    for number, term in enumerate(("new", "memory")):
+        cells = [c for c in visit.shown(f"surface-other-{number}") if "left" in c]
+        explained = explain.read(next(made.glob("*-rer-*-s0-*"))).surface
+        assert {c["term"] for c in cells} == {term} and len(cells) == len(explained.losses) ** 2
+        assert min(c["weight"] for c in cells) == pytest.approx(explained.spans[term][0], abs=1e-4)
+    assert len(visit.shown("similarity")) == 2 and {c["full"] for c in visit.shown("similarity")} == {"rer"}
 
 
 def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
@@ -209,7 +277,7 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     assert visit.page.evaluate("document.activeElement.dataset.key") == "sort label", "the focus stays"
     visit.act('#leaderboard input[aria-label="draw er"]', "press", "Space")
     assert {record["label"] for record in visit.shown("average")} == {"rer"}
-    visit.act('[data-key^="pick"]:text-is("rer")')
+    visit.act('.pick:has(> .part:text-is("rer"))')
     visit.act("#task_il", "check")
     link, seen = visit.page.url, (names(), visit.column("gain"), visit.shown("average"))
     assert {record["setting"] for record in seen[2]} == {"task_il"}
@@ -220,15 +288,71 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     visit.go(start.split("#")[0])
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_serious(browser, visit, scheme):  # noqa: F811
+QUICK = {("light", 1280), ("dark", 400)}
+LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 768, 400)]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width"), [look if look in QUICK else pytest.param(*look, marks=pytest.mark.slow) for look in LOOKS]
+)
+def test_axe_finds_nothing_wrong(browser, visit, scheme, width):  # noqa: F811
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
-    other = Visit(browser, visit.page.url, color_scheme=scheme, viewport={"width": 400, "height": 800})
-    wrong = [v for v in axe.run(other.page).response["violations"] if v["impact"] in ("serious", "critical")]
+    other = Visit(browser, visit.page.url, color_scheme=scheme, viewport={"width": width, "height": 800})
+    wrong = axe.run(other.page).response["violations"]
     assert not wrong, [(v["id"], [node["html"][:200] for node in v["nodes"][:3]]) for v in wrong]
-    assert other.page.evaluate("document.documentElement.scrollWidth") <= 400, "nothing hangs over the edge"
+    assert other.page.evaluate("document.documentElement.scrollWidth") <= width, "nothing hangs over the edge"
     says = other.page.locator('[role="img"]:visible').evaluate_all("all => all.map((e) => e.ariaLabel)")
     assert len(says) > 8 and all(len(sentence) > 30 for sentence in says)
+    other.close()
+
+
+def test_every_control_is_reached_with_tab_and_seen_there(visit):
+    page = visit.page
+    page.evaluate("document.activeElement.blur(); scrollTo(0, 0)")
+    seen = []
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        at = page.evaluate(
+            "[...document.querySelectorAll('*')].indexOf(document.activeElement) + ' ' + "
+            "getComputedStyle(document.activeElement).outlineWidth"
+        )
+        if at in seen or page.evaluate("document.activeElement === document.body"):
+            break
+        seen.append(at)
+    reached, outlines = zip(*(word.split() for word in seen))
+    assert {*outlines} == {"2px"}
+    controls = page.evaluate(
+        "[...document.querySelectorAll('button, select, summary, input, [tabindex]')]"
+        ".filter((e) => e.checkVisibility() && e.getClientRects().length && (e.type !== 'radio' || e.checked))"
+        ".map((e) => String([...document.querySelectorAll('*')].indexOf(e)))"
+    )
+    assert len(controls) > 15 and {*controls} <= {*reached}
+    numbers = page.locator("section:has(#average) details")
+    numbers.locator("summary").press("Enter")
+    assert numbers.evaluate("e => e.open")
+    numbers.locator("summary").press("Space")
+    assert not numbers.evaluate("e => e.open")
+
+
+def test_on_paper_the_page_is_light_has_no_controls_and_cuts_no_chart(browser, visit):  # noqa: F811
+    other = Visit(browser, visit.page.url, color_scheme="dark")
+    shade = "document.querySelector('#matrix-base .mark-rect path').getAttribute('fill')"
+    other.page.evaluate(
+        f"addEventListener('beforeprint', () => {{ window.printed = {shade} }})"
+    )  # after the page's own
+    on_screen = other.page.evaluate(shade)
+    assert other.page.pdf(format="A4").startswith(b"%PDF")
+    other.settled()
+    light = visit.page.evaluate(shade)
+    assert other.page.evaluate("window.printed") == light != on_screen == other.page.evaluate(shade)
+    other.page.emulate_media(media="print")
+    other.page.evaluate("document.documentElement.style.width = '690px'")  # as wide as a sheet of A4
+    assert other.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not other.page.locator("select:visible, input:visible, summary:visible, #all:visible").count()
+    edges = other.page.locator(".chart svg:visible, table:visible").evaluate_all(
+        "all => all.map((e) => [e.tagName, e.closest('[id]').id, e.getBoundingClientRect().right])"
+    )
+    assert len(edges) > 15 and not [edge for edge in edges if edge[2] > 691]
     other.close()
 
 

@@ -5,9 +5,13 @@ import re
 from collections import Counter
 
 import pytest
+from pages import SMALL, make
 from rich.console import Console
 from rich.text import Text
+from typer.testing import CliRunner
 
+import everlearn
+from everlearn.cli.app import app
 from everlearn.experiments import studies
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
@@ -133,3 +137,40 @@ def test_the_live_display_cuts_no_name_and_no_number(monkeypatch, width):
     said = "er+normalised on fashion-mnist, seed 0: task 3, epoch 20 of 50"
     for part in (*said.split(), "1/250", "epochs", "left"):
         assert times(part, text)
+
+
+# The commands that print tables ---------------------------------------------------------------------------------------
+COMMANDS = {
+    "compare": lambda runs: ["compare", runs, "--against", "er"],
+    "explain": lambda runs: ["explain", next(runs.glob("*-rer-*"))],
+    "again": lambda runs: ["again", "--dry-run", *runs.iterdir()],
+    "study": lambda runs: ["study", STUDY.name, "--dry-run"],
+    "streams": lambda runs: ["streams"],
+    "methods": lambda runs: ["methods"],
+    "weightings": lambda runs: ["weightings"],
+    "memory": lambda runs: ["memory", next(runs.with_name("kept").iterdir())],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    root = tmp_path_factory.mktemp("tables")
+    everlearn.run("er", out=root / "kept", seed=0, **SMALL)
+    return make(root / "runs")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_says_the_same_figures_at_any_width(runs, name, monkeypatch):
+    def said(width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        done = CliRunner().invoke(app, [str(word) for word in COMMANDS[name](runs)])
+        assert not done.exception or isinstance(done.exception, SystemExit), done.exception
+        return done.stdout
+
+    figures = lambda text: Counter(re.findall(r"[−+-]?\d+\.\d+|\d{2,}", text))
+    whole = said(WIDE)
+    assert len(whole) > 40
+    for width in (60, 80, 120):
+        text = said(width)
+        assert "…" not in text and not figures(whole) - figures(text), width
+        assert max(map(len, text.splitlines())) <= width, width

@@ -94,6 +94,56 @@ def test_runs_appear_and_disappear_and_are_shown_as_what_they_are(served, made):
     assert not data["rows"] and "there is no" in data["problems"][0]["why"]
 
 
+HOLD = """
+import fcntl, sys, time
+with open(sys.argv[1], "a") as file:
+    fcntl.flock(file, fcntl.LOCK_EX)
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def held(part):
+    """A process that has a run's folder locked, as one that performs it does."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(part / "lock")], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="the system does not say what is locked")
+def test_a_run_that_was_killed_and_one_that_goes_on_again_are_shown_as_such(browser, served, made):  # noqa: F811
+    (root,) = map(type(made), served.source.paths)
+    part = begin(root)
+    first = held(part)
+    visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
+    state = lambda: visit.page.locator("#unfinished td").last.text_content()
+    shown = lambda words: _within(10.0, state, lambda text: text == words)
+    try:
+        assert shown("under way")
+        first.kill()
+        first.wait()
+        assert shown("stopped; would start anew"), state()
+        second = held(part)
+        assert shown("under way")
+        second.kill()
+        second.wait()
+        (part / "checkpoint").touch()
+        assert shown("stopped; goes on from its checkpoint"), state()
+        (root / "holiday").mkdir()
+        (root / "holiday" / "letter.txt").touch()
+        next(root.glob("*-s0-*/result.json")).write_text("{")
+        listed = lambda: visit.page.locator("#problems tbody tr").all_text_contents()
+        assert _within(10.0, listed, lambda rows: len(rows) == 2), listed()
+        assert ["damaged" in row for row in sorted(listed())].count(True) == 1
+        assert any("holiday" in row and "not ours" in row for row in listed())
+        shutil.rmtree(part)
+        assert _within(10.0, lambda: visit.page.locator("#under-way").is_hidden(), bool)
+        assert not visit.said
+    finally:
+        first.kill()
+        visit.close()
+
+
 def test_what_cannot_be_watched_is_refused(served, tmp_path):
     with pytest.raises(BadInput, match=r"there is no .*nowhere"):
         serve([str(tmp_path / "nowhere")])
@@ -136,6 +186,48 @@ def test_during_a_study_the_numbers_on_the_page_are_the_stores(browser, served, 
     assert _within(20.0, read, lambda found: found == expected), (read(), expected)
     assert not visit.said and all(f"//127.0.0.1:{served.port}/" in url for url in visit.asked if url[:5] != "data:")
     visit.close()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
+def test_a_study_that_is_killed_and_begun_again_is_on_the_page_within_two_seconds(browser, served, made):  # noqa: F811
+    (root,) = map(type(made), served.source.paths)
+    visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
+    words = ["run", "rer", "--seeds=1", "--epochs=300", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
+    words += ["--set=classes=0,1,2,3", "--set=tasks=2", f"--out={root}"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    start = lambda: subprocess.Popen([sys.executable, "-m", "everlearn", *words], env=environment)
+    now = lambda: next(iter(collect([root], index=False).unfinished), None)
+    state = lambda: visit.page.locator("#unfinished td").last.text_content() if now() else ""
+    soon = lambda good: _within(2.0, state, good)
+    study = start()
+    try:
+        for _ in range(2):
+            before = now().done if now() else 0
+            assert _within(60.0, now, lambda run, before=before: run is not None and run.done > before)
+            assert soon(lambda text: text == "under way"), state()
+            seen = now()
+            assert _within(
+                2.0, lambda seen=seen: _epochs(visit, seen.name), lambda shown, seen=seen: shown >= seen.done
+            )
+            study.kill()
+            study.wait()
+            assert soon(lambda text: text.startswith("stopped; ")), state()
+            left = now()
+            assert _within(
+                2.0, lambda left=left: _epochs(visit, left.name), lambda shown, left=left: shown == left.done
+            )
+            study = start()
+        (root / "holiday").mkdir()
+        (root / "holiday" / "letter.txt").touch()
+        next(root.glob("*-er-*-s0-*/result.json")).write_text("{")
+        listed = lambda: " ".join(visit.page.locator("#problems tbody tr").all_text_contents())
+        assert _within(2.0, listed, lambda text: "damaged" in text and "not ours" in text), listed()
+        assert not visit.said
+    finally:
+        study.kill()
+        study.wait()
+        visit.close()
 
 
 def _epochs(visit, name):

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, fail, tell
-from everlearn.cli.options import Against, AsJson, print_json
+from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, print_json
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
@@ -34,9 +34,9 @@ def app(
         ),
     ],
     against: Against = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")] = False,
-    as_markdown: Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")] = False,
-    as_latex: Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")] = False,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
     as_json: AsJson = False,
     html: Annotated[
         Optional[Path], typer.Option("--html", metavar="FILE", help="Write the page of `everlearn report`, too.")
@@ -68,7 +68,7 @@ def app(
         if as_json:
             print_json(board.document(found, gained))
         else:
-            print(board.as_csv(found, gained) if as_csv else (board.as_latex if as_latex else board.as_markdown)(made))
+            print(board.text(found, gained, as_csv, as_latex))
         for sentence in remarks:
             tell(sentence)
     else:

@@ -71,6 +71,9 @@ Data = Annotated[
     Optional[Path],
     typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
 ]
+AsCsv = Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")]
+AsMarkdown = Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")]
+AsLatex = Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")]
 Against = Annotated[
     Optional[str],
     typer.Option(

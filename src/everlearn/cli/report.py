@@ -7,12 +7,15 @@ from typing import Annotated, Optional
 
 import typer
 
-from everlearn.cli.app import command
+from everlearn.cli.app import command, tell
+from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown
+from everlearn.errors import BadInput, printable
 
 EXAMPLES = """Examples:
   everlearn report --html report.html                     of the runs in ./runs
   everlearn report results/cifar10 --html report.html
-  everlearn report runs --only 'M = 200' --figures figures"""
+  everlearn report runs --only 'M = 200' --figures figures
+  everlearn report runs --markdown                        its leaderboard as a table"""
 
 
 @command(EXAMPLES)
@@ -26,21 +29,35 @@ def app(
     ] = None,
     figures: Annotated[
         Optional[Path],
-        typer.Option("--figures", metavar="DIR", help="Write the charts as SVG and PDF, too, or alone without --html."),
+        typer.Option("--figures", metavar="DIR", help="Write the charts as SVG and PDF; the page, too, with --html."),
     ] = None,
+    as_csv: AsCsv = False,
+    as_markdown: AsMarkdown = False,
+    as_latex: AsLatex = False,
     only: Annotated[Optional[str], typer.Option("--only", help="Rows whose label has these words.")] = None,
 ) -> None:
     """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
-    from everlearn.errors import printable
-    from everlearn.report import console
-    from everlearn.report.web.page import of_paths, rendered
+    from everlearn.collection import collect
+    from everlearn.report import board
+    from everlearn.report.web.data import block
+    from everlearn.report.web.page import chosen, rendered
 
-    data, out = of_paths([str(path) for path in paths or [Path("runs")]], only), console()
+    if as_csv + as_markdown + as_latex > 1:
+        raise BadInput("--csv, --markdown and --latex are one table each; give one of them")
+    places = [str(path) for path in paths or [Path("runs")]]
+    found = chosen(collect(places), only)
+    table = as_csv or as_markdown or as_latex
+    if table:
+        print(board.text(found, {}, as_csv, as_latex))
+        if html is None and figures is None:
+            return
+    data, say = block(found, places), tell if table else lambda words: print(printable(words))
     if html is not None or figures is None:
         html, made = html or Path("report.html"), rendered(data)
         html.write_text(made, encoding="utf-8")
-        out.print(f"written to {printable(html)} ({len(made.encode()) / 1e6:.1f} MB)", soft_wrap=True)
+        runs = sum(len(row.runs) for row in found.rows)
+        say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
     if figures is not None:
         from everlearn.report.web.figures import write
 
-        out.print(f"{len(write(data, figures))} files in {printable(figures)}", soft_wrap=True)
+        say(f"{len(write(data, figures))} files in {figures}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from everlearn.weightings.diagnostics import QUANTILES
 
+ENDS = ('{"event": "task"', '{"event": "review"')  # how lines begin that are written at the end of a task
 PHASES = ("preset", "warm-up", "relation")
 
 
@@ -31,6 +32,7 @@ class Epoch:
     weights: dict[str, Spread]  # learned and in use; empty where the preset ones are
     proposed: dict[str, Spread]  # what the Relation Replay Net said on its update steps; empty where it had none
     seconds: float | None = None
+    norms: dict[str, float] = field(default_factory=dict)  # mean logit norms, where the Relation Replay Net saw any
 
 
 class Confusion(NamedTuple):
@@ -64,11 +66,13 @@ class TaskEnd:
 class History:
     tasks: tuple[TaskEnd, ...] = ()
     epochs: tuple[Epoch, ...] = ()
+    validation: dict[str, float] = field(default_factory=dict)  # mean weights of validation samples at the end
     damage: str | None = None  # why there is no more of it
 
 
 def read(file: Path, epochs: bool = True) -> History:
-    """The history in a metrics.jsonl; without `epochs` the ends of the tasks alone, which is several times faster.
+    """The history in a metrics.jsonl; without `epochs` what is known at the ends of tasks alone, which is
+    several times faster.
 
     What comes after a damaged line is left out, and the damage is named. A last line without its end is one that is
     just being written.
@@ -79,9 +83,9 @@ def read(file: Path, epochs: bool = True) -> History:
         return History(damage=f"{file.name} cannot be read: {error.strerror}")
     except ValueError:
         return History(damage=f"{file.name} is no text")
-    ends, passed = [], []
+    ends, passed, validation = [], [], {}
     for number, line in enumerate(lines, 1):
-        if not epochs and not line.startswith('{"event": "task"'):
+        if not epochs and not line.startswith(ENDS):
             continue
         try:
             record = json.loads(line)
@@ -89,9 +93,11 @@ def read(file: Path, epochs: bool = True) -> History:
                 ends.append(task_end(record))
             elif record["event"] == "epoch":
                 passed.append(epoch(record))
+            elif record["event"] == "review":
+                validation = numbers((record.get("validation") or {}).get("weights", {}))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
-            return History(tuple(ends), tuple(passed), f"{file.name} is damaged in line {number}")
-    return History(tuple(ends), tuple(passed))
+            return History(tuple(ends), tuple(passed), validation, f"{file.name} is damaged in line {number}")
+    return History(tuple(ends), tuple(passed), validation)
 
 
 def epoch(record: dict) -> Epoch:
@@ -100,10 +106,14 @@ def epoch(record: dict) -> Epoch:
     phase = record.get("phase", "")
     if phase not in ("", *PHASES):
         raise ValueError("no such phase")
-    loss = {str(term): float(value) for term, value in record["loss"].items()}
     weights, proposed, seconds = spreads("weights"), spreads("proposed"), record.get("seconds")
     seconds = None if seconds is None else float(seconds)
-    return Epoch(int(record["task"]), int(record["epoch"]), phase, loss, weights, proposed, seconds)
+    loss, norms = numbers(record["loss"]), numbers(record.get("norms", {}))
+    return Epoch(int(record["task"]), int(record["epoch"]), phase, loss, weights, proposed, seconds, norms)
+
+
+def numbers(record: dict) -> dict[str, float]:
+    return {str(name): float(value) for name, value in record.items()}
 
 
 def spread(record: dict) -> Spread:

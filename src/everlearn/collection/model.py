@@ -57,7 +57,7 @@ class Run:
     label: str | None = None  # of its row, where it came with one
     study: str | None = None
     published: dict[str, dict[str, Figure | None]] | None = None  # where its document has it
-    validation: dict[str, float] = field(default_factory=dict)  # mean weights at the end; see store.validation
+    validation: dict[str, float] = field(default_factory=dict)  # `validated`, where its document has it
     repeats: tuple[Repeat, ...] = ()
     curves: Path | None = None  # a document with its losses and weights, beside a record without a folder
 
@@ -69,9 +69,19 @@ class Run:
         return History() if self.curves is None else history.read_curves(self.curves)
 
     @functools.cached_property
+    def _outline(self) -> History:
+        """Its history without epochs, read faster than the whole."""
+        return history.read(self.place / "metrics.jsonl", epochs=False) if self.place.is_dir() else History()
+
+    @property
     def ends(self) -> tuple[TaskEnd, ...]:
-        """What was measured after each task: a part of its history, read faster than the whole."""
-        return history.read(self.place / "metrics.jsonl", epochs=False).tasks if self.place.is_dir() else ()
+        """What was measured after each task."""
+        return self._outline.tasks
+
+    @property
+    def validated(self) -> dict[str, float]:
+        """The mean weights of validation samples at its end, by term; empty where none are on record."""
+        return self.validation or self._outline.validation
 
     def value(self, metric: str, setting: str = "class_il") -> float | None:
         """A figure by its name; `seconds` too."""

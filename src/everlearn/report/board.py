@@ -136,6 +136,13 @@ def as_latex(made: Board) -> str:
     )
 
 
+def text(collection: Collection, gained: Gains, csv: bool, latex: bool) -> str:
+    """The table for other programs: CSV, LaTeX, or else Markdown."""
+    if csv:
+        return as_csv(collection, gained)
+    return (as_latex if latex else as_markdown)(board(collection, gained))
+
+
 def as_csv(collection: Collection, gained: Gains = {}) -> str:
     """Every figure in a column of its own, in full, and the settings that differ."""
     told = collection.differences()

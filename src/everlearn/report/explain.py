@@ -15,21 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-
 from everlearn.collection import history
 from everlearn.collection.history import Epoch, Spread
-from everlearn.core.state import part
 from everlearn.errors import BadInput, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import read_lines, read_result
 from everlearn.report.classes import Classes, classes
-from everlearn.report.rounding import decimals, ticks
-from everlearn.weightings.net import RelationReplayNet
+from everlearn.report.surface import FILE, WRONG, Surface, surface
 
-CELLS = 20  # of a response surface, each way
 OLDER = (
     "This run is from before it was written down which class is taken for which; "
     "run again with --fresh, it shows what was forgotten to what."
@@ -52,34 +45,6 @@ class Line(NamedTuple):
     kind: str
     start: int
     values: tuple[Spread, ...]
-
-
-@dataclass(frozen=True)
-class Surface:
-    """The Relation Replay Net's weights over the losses of a new (`x`) and a memory sample (`y`), all else held."""
-
-    x: str
-    y: str
-    top: float  # both losses run from 0 to here
-    losses: tuple[float, ...]  # at the cells' centres
-    held: dict[str, float]  # losses of other terms
-    norms: dict[str, float]
-    weights: dict[str, list[list[float]]]  # by term: a row for each loss y, a column for each loss x
-
-    @functools.cached_property
-    def spans(self) -> dict[str, tuple[float, float]]:
-        """The lowest and the highest weight of each term."""
-        return {term: (min(map(min, grid)), max(map(max, grid))) for term, grid in self.weights.items()}
-
-    def share(self, term: str, weight: float) -> float:
-        """Where in its term's span a weight lies, 0 to 1."""
-        low, high = self.spans[term]
-        return (weight - low) / (high - low) if high > low else 0.5
-
-    def decimals(self, term: str) -> int:
-        """How many it takes to distinguish the weights of a term."""
-        low, high = self.spans[term]
-        return decimals(high - low, 2, 7)
 
 
 @dataclass(frozen=True)
@@ -207,9 +172,10 @@ def _related(e: Explanation, folder: Path, epochs: list[dict], reviews: dict[int
     terms, known, tasks = tuple(epochs[0]["loss"]), tuple(map(history.epoch, epochs)), len(e.matrix)
     of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
     ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
-    surface, preset = _surface(folder, epochs, terms), preset or (1.0,) * len(terms)
-    notes = tuple(_notes(known, tasks, surface))
-    found = replace(e, terms=terms, preset=preset, epochs=known, tasks=ends, surface=surface, notes=notes)
+    with _blaming(folder / FILE):
+        shape = surface(folder, known)
+    notes, preset = tuple(_notes(known, tasks, shape)), preset or (1.0,) * len(terms)
+    found = replace(e, terms=terms, preset=preset, epochs=known, tasks=ends, surface=shape, notes=notes)
     _ = found.lines  # worked out now, so that a weight that is not there shows here
     return found
 
@@ -221,17 +187,7 @@ def _blaming(file: Path) -> Iterator[None]:
         yield
     except BadInput:
         raise
-    except (
-        OSError,
-        SafetensorError,
-        KeyError,
-        IndexError,
-        TypeError,
-        AttributeError,
-        ValueError,
-        OverflowError,
-        RuntimeError,
-    ):
+    except WRONG:
         raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
 
 
@@ -254,43 +210,6 @@ def _task(number: int, epochs: list[dict], review: dict) -> Task:
         validation.get("old", ""),
         similarity,
     )
-
-
-def _surface(folder: Path, epochs: list[dict], terms: tuple[str, ...]) -> Surface | None:
-    """The net's answers over a grid of losses; None if no norms were written down to hold on to."""
-    seen = [epoch for epoch in epochs if "norms" in epoch]
-    if not seen:
-        return None
-    x, y, last = terms[0], terms[-1], seen[-1]
-    highest = max(epoch["loss"][term] for epoch in seen for term in (x, y)) or 1.0
-    step = ticks(highest)[1]
-    top = step * math.ceil(highest / step - 1e-9)
-    centres = (torch.arange(CELLS) + 0.5) * (top / CELLS)
-    losses = torch.tensor([last["loss"][term] for term in terms]).repeat(CELLS, CELLS, 1)  # [y, x, k]
-    losses[..., 0], losses[..., -1] = centres, centres[:, None]
-    norms = torch.tensor([last["norms"][term] for term in terms]).expand_as(losses)
-    with torch.no_grad():
-        weights = net(folder)(losses, norms)
-    return Surface(
-        x,
-        y,
-        top,
-        tuple(centres.tolist()),
-        {term: last["loss"][term] for term in terms[1:-1]},
-        last["norms"],
-        {term: weights[..., j].tolist() for j, term in enumerate(terms)},
-    )
-
-
-def net(folder: Path) -> RelationReplayNet:
-    """The Relation Replay Net as the run left it."""
-    file = Path(folder) / "weighting.safetensors"
-    with _blaming(file):
-        state = {name: tensor.float() for name, tensor in part(load_file(file), "rrn").items()}
-        hidden, terms = state["losses.weight"].shape
-        found = RelationReplayNet(terms, hidden)
-        found.load_state_dict(state)
-    return found
 
 
 def _notes(epochs: Sequence[Epoch], tasks: int, surface: Surface | None) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The figures of an explanation, drawn as SVG.
+"""The figures of an explanation, drawn as SVG, so that `explain` needs no more packages than a run does.
 
 Colours are CSS variables, so one drawing serves light and dark pages. Every string that is not `Markup` is escaped.
 """
@@ -6,7 +6,7 @@ Colours are CSS variables, so one drawing serves light and dark pages. Every str
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -181,43 +181,6 @@ def response(e: Explanation, term: str) -> Markup:
     )
     key, kind = f"response-{e.terms.index(term)}", f"map t{e.colour(term)}"
     return drawing(key, 372, top + side + 44, kind, f"Weight of {term} by losses", description, *parts)
-
-
-def scatter(key: str, title: str, across: str, up: str, groups: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
-    """Pairs of weights between 0 and 1, a colour a group."""
-    left, top, side = 52, 16, 300
-    x, y = (lambda value: left + side * value), (lambda value: top + side * (1 - value))
-    parts: list[str] = []
-    for value in ticks(1.0):
-        parts += [
-            line(x(value), top, x(value), top + side, "grid"),
-            line(left, y(value), left + side, y(value), "grid"),
-            text(x(value), top + side + 17, f"{value:g}"),
-            text(left - 7, y(value) + 4, f"{value:g}", "end"),
-        ]
-    for number, (name, pairs) in enumerate(groups.items()):
-        dots = [
-            tag("circle", tag("title", f"{a:.3f}, {b:.3f}"), cx=x(a), cy=y(b), r=4, class_="point") for a, b in pairs
-        ]
-        height = top + 12 + 20 * number
-        label = text(left + side + 32, height + 4, name, "start", class_="named")
-        mark = tag("circle", cx=left + side + 20, cy=height, r=4, class_="point")
-        parts.append(tag("g", *dots, mark, label, class_=f"t{number}"))
-    parts += [
-        tag("path", d=f"M{left} {top}V{top + side}H{left + side}", class_="axis"),
-        text(left + side / 2, top + side + 36, across),
-        text(0, 0, up, transform=f"translate(13 {top + side / 2}) rotate(-90)"),
-    ]
-    means = [tuple(sum(values) / len(pairs) for values in zip(*pairs)) for pairs in groups.values()]
-    words = "; ".join(f"{name}: on average {a:.2f} across, {b:.2f} up" for name, (a, b) in zip(groups, means))
-    return drawing(key, 640, top + side + 46, "map", title, f"Scatter of points. {words}.", *parts)
-
-
-def alone(figure: Markup, width: int) -> str:
-    """The figure as a file of its own."""
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}"'
-    style = f"<style>\n{(TEMPLATES / 'page.css').read_text(encoding='utf-8')}</style>"
-    return str(figure).replace("<svg", head, 1).replace("</title>", f"</title>{style}", 1) + "\n"
 
 
 def spaced(heights: Sequence[float], least: float) -> list[float]:

@@ -13,9 +13,10 @@ from rich.text import Text
 from everlearn.collection.history import PHASES
 from everlearn.report import tables, words
 from everlearn.report.classes import Classes
-from everlearn.report.explain import CELLS, Explanation, Similarity, Task, read
+from everlearn.report.explain import Explanation, Similarity, Task, read
 from everlearn.report.rounding import decimals, signed
 from everlearn.report.sheet import Sheet
+from everlearn.report.surface import CELLS
 
 WIDEST = 110  # a plot does not grow with the screen for ever
 ROWS = 10  # of a table: beyond them the most telling ones

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from everlearn.report.explain import Explanation, Similarity, Surface
+from everlearn.report.explain import Explanation, Similarity
 from everlearn.report.rounding import decimals, signed
+from everlearn.report.surface import Surface
 
 MATRIX = "Class-IL accuracy on the test samples of each task (column) after learning each task (row), in %."
 BY_TASK = "Accuracy of each class among all classes after each task, in %; grey before it was learned."

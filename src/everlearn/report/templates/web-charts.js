@@ -1,6 +1,7 @@
 // Charts: drawn once, then told what to show.
 const drawn = new Map();
-const dark = () => matchMedia("(prefers-color-scheme: dark)").matches;
+let printing = false;
+const dark = () => !printing && matchMedia("(prefers-color-scheme: dark)").matches; // paper is white
 const PALETTE = ["#0072B2", "#D55E00", "#009178", "#C0639A", "#A87400", "#2F8FCB", "#767676"];
 
 function theme() {
@@ -27,13 +28,18 @@ function wanted() {
   const setting = state.setting;
   const some = { rows: shownIds(), setting };
   const drawnRows = `${plural(some.rows.length, "row")}, ${SETTINGS[setting]}`;
-  const recorded = (name, test = () => true) => DATA.sets[name].some((record) => some.rows.includes(record.row) && test(record));
+  const known = (value) => value !== null && value !== undefined;
+  const having = (name, key) => some.rows.filter((row) => of(name, row).some((record) => known(record[key])));
+  const drawnAnywhere = (row) => row.stream !== state.stream || isShown(row);
+  const weighted = DATA.rows.filter((row) => drawnAnywhere(row) && of("runs", row.id).some((record) => known(record.to_new))).map((row) => row.id);
   const found = [
-    { id: "average", name: "average", has: recorded("average"), params: some, says: `Lines: mean accuracy of the tasks learned so far, after each task, of ${drawnRows}. ${ends("average", setting, some.rows)} The table below has the numbers.` },
-    { id: "tradeoff", name: "tradeoff", has: recorded("runs", (record) => (record.kept ?? null) !== null), params: some, says: `Points: what each run learned of the tasks and what it kept of them, of ${drawnRows}.` },
-    { id: "cost", name: "cost", has: recorded("runs", (record) => record.minutes !== null), params: some, says: `Points: accuracy against minutes a run, of ${drawnRows}. The table below has the minutes.` },
+    { id: "average", name: "average", rows: having("average", "mean"), params: some, says: `Lines: mean accuracy of the tasks learned so far, after each task, of ${drawnRows}. ${ends("average", setting, some.rows)} The table below has the numbers.` },
+    { id: "tradeoff", name: "tradeoff", rows: having("runs", "kept"), params: some, says: `Points: what each run learned of the tasks and what it kept of them, of ${drawnRows}.` },
+    { id: "cost", name: "cost", rows: having("runs", "minutes"), params: some, says: `Points: accuracy against minutes a run, of ${drawnRows}. The table below has the minutes.` },
+    { id: "similarity", name: "similarity", has: weighted.length, params: { rows: weighted, setting }, says: `Points: mean weights of new and of old validation samples at the end of runs, of ${plural(weighted.length, "row")}. ${reviewed(weighted)}` },
     { id: "live", name: "live", has: DATA.sets.live.length, params: {}, says: `Lines: the losses of ${plural(DATA.unfinished.length, "run")} under way, epoch by epoch.` },
   ];
+  for (const chart of found) if (chart.rows) chart.has = chart.rows.length > 0;
   for (const [side, row] of [["base", state.base], ["other", state.other]]) {
     const label = byId(row) ? byId(row).label : "";
     const has = (name) => of(name, row).length;
@@ -44,10 +50,25 @@ function wanted() {
       { id: `confusion-${side}`, name: "confusion", has: has("confusion"), params: { row, names }, says: `Heat map: which class was taken for which at the end, ${label}. ${mistaken(row)}` },
       { id: `classes-${side}`, name: "classes", has: has("classes"), params: { row }, says: `Accuracy of each class when it was best and at the end, ${label}. The table below has the numbers.` },
       { id: `memory-${side}`, name: "memory", has: has("memory"), params: { row }, says: `Bars: samples of each class in the memory after each task, ${label}. ${held(row)}` },
+      ...of("surface", row).map((record, n) => surface(side, n, record, label)),
       { id: `weights-${side}`, name: "weights", has: has("weights"), params: { row }, says: `Lines: the learned weights of each term over training, ${label}. ${weighed(row)}` },
     );
   }
   return found;
+}
+
+// A net answers for each of its terms: there are as many figures of it as its row has terms.
+function surface(side, n, record, label) {
+  const id = `surface-${side}-${n}`;
+  if (!$(id)) $(`surface-${side}`).append(h("figure", {}, h("figcaption", { class: "title" }), h("div", { class: "chart", id, role: "img" })));
+  $(id).previousSibling.textContent = `${label}: weight of ${record.term}`;
+  const all = record.weight.flat();
+  return { id, name: "surface", has: true, params: { row: record.row, term: record.term }, says: `Heat map: the weight of ${record.term} by the losses of a new and a memory sample, ${label}. It goes from ${fixed(Math.min(...all), 4)} to ${fixed(Math.max(...all), 4)}.` };
+}
+
+function reviewed(rows) {
+  const records = DATA.sets.runs.filter((record) => record.setting === state.setting && rows.includes(record.row) && (record.to_new ?? null) !== null);
+  return records.slice(0, 6).map((record) => `${record.full}, seed ${record.seed}: new ${fixed(record.to_new, 4)}, old ${fixed(record.to_old, 4)}.`).join(" ");
 }
 
 function ends(name, setting, rows) {
@@ -97,15 +118,18 @@ async function update(chart, there) {
 let drawing = Promise.resolve();
 function charts() {
   const all = wanted();
+  for (const figure of document.querySelectorAll(".maps > figure")) figure.hidden = true; // of a net with more terms
   for (const chart of all) {
     const place = $(chart.id);
     const figure = place.closest("figure");
     figure.hidden = !chart.has || typeof vegaEmbed === "undefined";
     place.setAttribute("aria-label", chart.says);
+    if (chart.rows) figure.querySelector(".legend").replaceChildren(...chart.rows.map((id) => h("span", {}, mark(byId(id)), byId(id).label)));
   }
   for (const section of document.querySelectorAll("section[data-charts]")) {
     const any = section.dataset.charts.split(" ").some((name) => all.some((chart) => chart.name === name && chart.has));
     for (const empty of section.querySelectorAll(".empty")) empty.hidden = any;
+    for (const words of section.querySelectorAll("[data-with]")) words.hidden = !all.some((chart) => chart.name === words.dataset.with && chart.has);
   }
   if (typeof vegaEmbed === "undefined") return;
   drawing = drawing.then(async () => {
@@ -125,6 +149,13 @@ function forget() {
 function redraw() {
   forget();
   charts();
+}
+
+// Charts that were drawn on a dark page are drawn anew for paper.
+function print(now) {
+  const before = dark();
+  printing = now;
+  if (dark() !== before) redraw();
 }
 
 // For whoever looks from outside: when everything is drawn, and of what a chart is.

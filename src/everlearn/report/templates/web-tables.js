@@ -50,13 +50,17 @@ function head(column) {
   return h("th", { scope: "col", "aria-sort": now ? (down ? "descending" : "ascending") : null, class: column.key === "label" ? "name" : null }, button);
 }
 
+const mark = (row) => h("span", { class: `mark ${row.shape}`, style: { "--c": row.colour }, "aria-hidden": "true" });
+
+// A label breaks between its settings rather than within one.
+const parts = (label) => label.split(/(?<=, )/).map((part) => h("span", { class: "part" }, part));
+
 function named(row) {
-  const mark = h("span", { class: `mark ${row.shape}`, style: { "--c": row.colour }, "aria-hidden": "true" });
   const box = h("input", { type: "checkbox", "data-key": `show ${row.id}`, "aria-label": `draw ${row.label}`, onchange: (event) => toggle(row.id, event.target.checked) });
   box.checked = isShown(row);
   const pressed = String(row.id === state.base);
-  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, row.label);
-  return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark, button));
+  const button = h("button", { type: "button", class: "pick", "data-key": `pick ${row.id}`, "aria-pressed": pressed, title: row.full, onclick: () => change({ base: row.id }) }, ...parts(row.label));
+  return h("th", { scope: "row", class: "name" }, h("span", { class: "who" }, box, mark(row), button));
 }
 
 function leaderboard() {
@@ -84,8 +88,8 @@ function underWay() {
   const bar = (run) => (run.epochs ? h("progress", { max: run.epochs, value: run.done, "aria-label": `epochs of ${run.name}` }) : "");
   // A run whose folder nobody on this machine has locked may be another machine's: then it is alive while it writes.
   const patience = (run) => (run.held === false ? Math.max(10, 3 * (run.pace || 0)) : Math.max(60, 5 * (run.pace || 0)));
-  const alive = (run) => run.held || now - run.touched < patience(run);
-  const quiet = (run) => `quiet for ${duration(now - run.touched)}; ${run.resumable ? "goes on from its checkpoint" : "would start anew"}`;
+  const alive = (run) => run.held || (!run.stopped && now - run.touched < patience(run));
+  const quiet = (run) => `${run.stopped ? "stopped" : `quiet for ${duration(now - run.touched)}`}; ${run.resumable ? "goes on from its checkpoint" : "would start anew"}`;
   const standing = (run) => run.damage || (!document.body.dataset.live ? "not complete when this page was made" : alive(run) ? "under way" : quiet(run));
   const seen = (run) => (run.seen[state.setting] === null ? "–" : `${fixed(run.seen[state.setting])} % of ${plural(run.tasks, "task")}`);
   const lines = DATA.unfinished.map((run) => [run.name, bar(run), `${run.done} of ${run.epochs ?? "?"}`, document.body.dataset.live && alive(run) ? duration(run.left) : "–", seen(run), standing(run)]);

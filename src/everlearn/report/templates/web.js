@@ -150,6 +150,7 @@ function begin() {
   $("none").addEventListener("click", () => change({ shown: new Set() }));
   addEventListener("hashchange", () => { restore(); render(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  for (const [event, now] of [["beforeprint", true], ["afterprint", false]]) addEventListener(event, () => print(now));
   restore();
   render();
   if (document.body.dataset.live) setInterval(refresh, Number(document.body.dataset.live));
@@ -169,6 +170,8 @@ async function refresh() {
       if (!kept) restore();
       version += 1;
       render();
+    } else {
+      underWay(); // a run may have been quiet for too long
     }
     $("status").textContent = `live, ${new Date().toLocaleTimeString()}`;
   } catch {

@@ -1,7 +1,7 @@
 """The page's charts, each described once: for the page, and as figures for a paper.
 
 A chart names the table of the data block it is of. What is shown of it is chosen by parameters that the page sets:
-`rows` (short names of rows) or `row` (one of them), and `setting` (class_il or task_il).
+`rows` (short names of rows) or `row` (one of them), `setting` (class_il or task_il) and `term`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ SOME = "indexof(rows, datum.row) >= 0 && datum.setting == setting"
 ONE = "datum.row == row"
 PERCENT = alt.Scale(domain=[0, 100])
 ROOMY = alt.Scale(zero=False, nice=False, padding=10)  # no point is cut at the edge
-TASKS = alt.X(
-    "after:Q",
-    title="after task",
-    axis=alt.Axis(tickMinStep=1, format="d"),
-    scale=alt.Scale(padding=10, nice=False, zero=False),
-)
+FEW = alt.Axis(tickCount=10)
+WHOLE = alt.Axis(tickMinStep=1, format="d")
+TASKS = alt.X("after:Q", title="after task", axis=WHOLE, scale=ROOMY)
 HEIGHT = 260
 _LEGEND = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=0)
+MEAN = "mean accuracy so far, %"
 WORDS = 12  # tasks whose accuracies are written into their cells
 
 # For a figure the colour and shape of each label; a page, with None, has its own legend.
@@ -69,13 +67,13 @@ def average(legend: Legend = None) -> Any:
         .transform_flatten(["after", "mean", "std"])
         .transform_calculate(low="datum.mean - datum.std", high="datum.mean + datum.std")
     )
-    y = alt.Y("mean:Q", title="mean accuracy so far, %", scale=ROOMY)
+    y = alt.Y("mean:Q", title=MEAN, scale=ROOMY)
     x, tips = (
         TASKS,
         [_tip("label:N", "row"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f"), _tip("std:Q", "±", ".2f")],
     )
     colour, detail = _colour(legend), alt.Detail("row:N")
-    band = base.mark_area(opacity=0.13).encode(x, alt.Y("low:Q", title=None), alt.Y2("high:Q"), colour, detail)
+    band = base.mark_area(opacity=0.13).encode(x, alt.Y("low:Q", title=MEAN), alt.Y2("high:Q"), colour, detail)
     line = base.mark_line().encode(x, y, colour, alt.StrokeDash("dash:N", scale=None, legend=None), detail)
     points = base.mark_point(filled=True, size=45, opacity=1).encode(x, y, colour, _shape(legend), detail, tooltip=tips)
     zoom = [] if legend is not None else [_zoom()]
@@ -192,7 +190,7 @@ def weights(legend: Legend = None) -> Any:
         .transform_filter(ONE)
         .transform_flatten(["epoch", "task", "mean", "low", "high"])
     )
-    x = alt.X("epoch:Q", title="epoch")
+    x = alt.X("epoch:Q", title="epoch", axis=WHOLE, scale=ROOMY)
     colour = alt.Color("term:N", title="term", legend=alt.Legend(orient="bottom"))
     tips = [_tip("term:N", "term"), _tip("epoch:Q", "epoch"), _tip("mean:Q", "weight", ".4f")]
     band = base.mark_area(opacity=0.2).encode(
@@ -205,10 +203,66 @@ def weights(legend: Legend = None) -> Any:
     return alt.layer(band, line.add_params(*zoom)).add_params(*_params("row")).properties(height=HEIGHT)
 
 
+def surface(legend: Legend = None) -> Any:
+    """How the Relation Replay Net of one row answers: one term's weight over the losses of a new and a memory sample.
+
+    Dots: the mean losses of the epochs it learned in."""
+    base = alt.Chart(alt.NamedData("surface")).transform_filter(f"{ONE} && datum.term == term")
+    cells = (
+        base.transform_flatten(["y", "weight"])
+        .transform_flatten(["x", "weight"])
+        .transform_calculate(
+            left="datum.x - datum.half",
+            low="datum.y - datum.half",  # and a little over the next one, so that no seam shows
+            right="min(datum.x + 1.06 * datum.half, datum.top)",
+            high="min(datum.y + 1.06 * datum.half, datum.top)",
+        )
+    )
+    tight, few = alt.Scale(nice=False, zero=False), alt.Axis(grid=False, tickCount=4)
+    x = alt.X("left:Q", title="loss of the new sample", scale=tight, axis=few)
+    y = alt.Y("low:Q", title="loss of the memory sample", scale=tight, axis=few)
+    shade = alt.Color("weight:Q", title=None, scale=tight, legend=alt.Legend(tickCount=4))
+    tips = [_tip("x:Q", "loss of the new sample", ".3f"), _tip("y:Q", "loss of the memory sample", ".3f")]
+    tips += [_tip("weight:Q", "weight", ".5f")]
+    grid = cells.mark_rect().encode(x, alt.X2("right:Q"), y, alt.Y2("high:Q"), shade, tooltip=tips)
+    dots = (
+        base.transform_flatten(["seen_x", "seen_y"])
+        .mark_point(filled=True, size=16, color="white", stroke="black", strokeWidth=0.7, opacity=1)
+        .encode(alt.X("seen_x:Q"), alt.Y("seen_y:Q"))
+    )
+    return alt.layer(grid, dots).add_params(*_params("row", "term")).properties(height=HEIGHT)
+
+
+def similarity(legend: Legend = None) -> Any:
+    """The mean weights that new and old validation samples have at the end of a run; a point per run.
+
+    Rows of all streams are in it: it is there to set similar tasks against others."""
+    data = alt.Chart(alt.NamedData("runs")).transform_filter(f"{SOME} && isValid(datum.to_new)")
+    scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 1]), padding=8, nice=False)
+    zoom = [] if legend is not None else [_zoom()]
+    return (
+        data.mark_point(filled=True, size=80, opacity=0.8)
+        .encode(
+            alt.X("to_new:Q", title="weight of new samples", scale=scale),
+            alt.Y("to_old:Q", title="weight of old samples", scale=scale),
+            alt.Color("full:N", legend=alt.Legend(title=None, orient="bottom", columns=1, labelLimit=320)),
+            alt.Shape("full:N"),
+            tooltip=[
+                _tip("full:N", "row"),
+                _tip("seed:N", "seed"),
+                _tip("to_new:Q", "new", ".4f"),
+                _tip("to_old:Q", "old", ".4f"),
+            ],
+        )
+        .add_params(*_params("rows", "setting"), *zoom)
+        .properties(height=300)
+    )
+
+
 def tradeoff(legend: Legend = None) -> Any:
     """What runs learned of each task but the last, and what they kept of it: on the line nothing is forgotten."""
     data = alt.Chart(alt.NamedData("runs")).transform_filter(f"{SOME} && isValid(datum.kept)")
-    x = alt.X("learned:Q", title="learned: right after the task, %", scale=ROOMY)
+    x = alt.X("learned:Q", title="learned: right after the task, %", scale=ROOMY, axis=FEW)
     y = alt.Y("kept:Q", title="kept: at the end, %", scale=ROOMY)
     seeds = data.mark_point(filled=True, size=28, opacity=0.6).encode(
         x,
@@ -246,7 +300,7 @@ def cost(legend: Legend = None) -> Any:
     return (
         mean.mark_point(filled=True, size=120, opacity=1)
         .encode(
-            alt.X("minutes:Q", title="minutes a run", scale=alt.Scale(padding=10)),
+            alt.X("minutes:Q", title="minutes a run", scale=alt.Scale(padding=10, nice=False), axis=FEW),
             alt.Y("acc:Q", title="ACC, %", scale=ROOMY),
             _colour(legend),
             _shape(legend),
@@ -260,7 +314,7 @@ def cost(legend: Legend = None) -> Any:
 def live(legend: Legend = None) -> Any:
     """The losses of runs under way."""
     base = alt.Chart(alt.NamedData("live")).transform_flatten(["epoch", "loss"])
-    x = alt.X("epoch:Q", title="epoch", axis=alt.Axis(tickMinStep=1, format="d"))
+    x = alt.X("epoch:Q", title="epoch", axis=WHOLE)
     y = alt.Y("loss:Q", title="loss")
     colour = alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=300))
     dashes = alt.Legend(orient="bottom", symbolType="stroke", symbolStrokeColor="#888888", symbolStrokeWidth=2)
@@ -272,7 +326,20 @@ def live(legend: Legend = None) -> Any:
 
 CHARTS: dict[str, Callable[..., Any]] = {
     chart.__name__: chart
-    for chart in (average, stream, matrix, confusion, classes, memory, weights, tradeoff, cost, live)
+    for chart in (
+        average,
+        stream,
+        matrix,
+        confusion,
+        classes,
+        memory,
+        weights,
+        surface,
+        similarity,
+        tradeoff,
+        cost,
+        live,
+    )
 }
 
 

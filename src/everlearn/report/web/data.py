@@ -10,7 +10,7 @@ from everlearn.collection import Collection, Row, Run
 from everlearn.collection.model import SETTINGS
 from everlearn.collection.rows import ALWAYS, labels, shown
 from everlearn.metrics import METRICS, spread
-from everlearn.report.web import classes, progress
+from everlearn.report.web import classes, progress, relation
 from everlearn.report.web.rounding import rounded
 
 Block = dict[str, Any]
@@ -19,19 +19,18 @@ COLOURS = ("#0072B2", "#D55E00", "#009178", "#C0639A", "#A87400", "#2F8FCB", "#7
 DASHES = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3])
 SHAPES = ("circle", "square", "triangle-up", "diamond")
 CELLS = 60_000  # of accuracy matrices on one page
-WEIGHTS = 30_000  # numbers in curves of weights
-POINTS = 150  # of one curve of weights
 
 
-def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] | None = None) -> Block:
-    """The page's data. `memo` keeps what was read of complete rows for the next time."""
-    from scipy.stats import t
+def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Any] | None = None) -> Block:
+    """The page's data. `memo` keeps for the next time what was read of complete rows and which runs were under way."""
+    from scipy.special import stdtrit  # Student's t; scipy.stats takes half a second to import
 
     streams = _streams(collection.rows)
     rows = sorted(collection.rows, key=lambda row: (streams[row.label], *_rank(row)))
     names, short = _names(rows), _labels(rows, streams)
     memo = {} if memo is None else memo
-    sets: dict[str, list[Block]] = {name: [] for name in ("average", "matrix", "runs", *classes.SETS, "weights")}
+    names_of_sets = ("average", "matrix", "runs", *classes.SETS, *relation.SETS)
+    sets: dict[str, list[Block]] = {name: [] for name in names_of_sets}
     own = [streams[row.label] for row in rows]
     looks = [look(own[:place].count(stream)) for place, stream in enumerate(own)]
     for row, name, drawn in zip(rows, names, looks):
@@ -41,6 +40,11 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
         mark = {"row": name, "label": short[row.label], **drawn}
         for of, records in memo[key].items():
             sets[of] += [{**mark, **record} for record in records]
+    full = {name: row.label for row, name in zip(rows, names)}
+    for record in sets["runs"]:
+        if "to_new" in record:
+            record["full"] = full[record["row"]]  # it is set against rows of other streams, too
+    ours = memo.setdefault("ours", set())
     locked = progress.locked() if collection.unfinished else None
     seeds = max((len(row.runs) for row in rows), default=1)
     return {
@@ -50,8 +54,8 @@ def block(collection: Collection, paths: Sequence[str], memo: dict[Any, Block] |
             for row, name, drawn in zip(rows, names, looks)
         ],
         "pairs": _pairs(rows, names),
-        "t": [float(t.ppf(0.975, free)) for free in range(1, max(2, seeds))],  # by degrees of freedom
-        "unfinished": [progress.described(run, locked) for run in collection.unfinished],
+        "t": [float(stdtrit(free, 0.975)) for free in range(1, max(2, seeds))],  # by degrees of freedom
+        "unfinished": [progress.described(run, locked, ours) for run in collection.unfinished],
         "problems": [{"kind": p.kind, "place": str(p.place), "why": p.why} for p in collection.problems],
         "notes": _notes(rows, sets),
         "sets": sets | {"live": [record for run in collection.unfinished for record in progress.losses(run)]},
@@ -158,11 +162,11 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
 def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
     """What the charts show of a row."""
     runs = [run for run in row.runs if run.matrices]
-    found: dict[str, list[Block]] = {"runs": [record for run in row.runs for record in _points(run)]}
+    relational = relation.relational(row)
+    found: dict[str, list[Block]] = {"runs": [record for run in row.runs for record in _points(run, relational)]}
     found["average"] = [record for setting in SETTINGS for record in _average(runs, setting)]
     found["matrix"] = [record for setting in SETTINGS for record in _matrix(runs, setting, CELLS // rows)]
-    found["weights"] = _weights(row, WEIGHTS // rows)
-    return found | classes.tables(row.runs, rows)
+    return found | classes.tables(row.runs, rows) | relation.tables(row, rows)
 
 
 def _mean(cells: Iterable[float | None]) -> float | None:
@@ -208,8 +212,10 @@ def _matrix(runs: Sequence[Run], setting: str, most: int) -> list[Block]:
     return [{"setting": setting, "after": _after(mean), "task": tasks, "mean": rounded(mean, 2)}]
 
 
-def _points(run: Run) -> list[Block]:
-    """A run's figures in each setting, with what it had learned and what it kept of all tasks but the last."""
+def _points(run: Run, relational: bool) -> list[Block]:
+    """A run's figures in each setting, with what it had learned and what it kept of all tasks but the last, and with
+    the mean weights of new and of old validation samples at the end, if it has learned weights."""
+    weights = relation.validated(run) if relational else {}
     minutes = None if run.seconds is None else round(run.seconds / 60, 3)
     found = []
     for setting in SETTINGS:
@@ -217,27 +223,8 @@ def _points(run: Run) -> list[Block]:
         if matrix and len(matrix) == len(matrix[0]) > 1:
             old = range(len(matrix) - 1)
             figures |= {"learned": _mean(matrix[i][i] for i in old), "kept": _mean(matrix[-1][i] for i in old)}
-        found.append({"setting": setting, "seed": run.seed, "minutes": minutes, **rounded(figures, 3)})
+        found.append({"setting": setting, "seed": run.seed, "minutes": minutes, **rounded(figures, 3), **weights})
     return found
-
-
-def _weights(row: Row, most: int) -> list[Block]:
-    """The learned weights of the row's first run that has some, epoch by epoch."""
-    if row.settings.get("weighting", "fixed") == "fixed":
-        return []
-    for run in row.runs:
-        epochs = [(n, epoch) for n, epoch in enumerate(run.history.epochs, 1) if epoch.weights]
-        if epochs:
-            terms = list(epochs[0][1].weights)
-            every = -(-len(epochs) // max(2, min(POINTS, most // (5 * len(terms)))))
-            return [_curve(term, epochs[::every], run.seed) for term in terms]
-    return []
-
-
-def _curve(term: str, epochs: Sequence[tuple[int, Any]], seed: int | None) -> Block:
-    of = [(n, epoch.task + 1, epoch.weights[term]) for n, epoch in epochs if term in epoch.weights]
-    columns = {key: rounded([getattr(w, key) for *_, w in of], 4) for key in ("mean", "low", "high")}
-    return {"term": term, "seed": seed, "epoch": [n for n, *_ in of], "task": [task for _, task, _ in of], **columns}
 
 
 def _notes(rows: Sequence[Row], sets: Mapping[str, Sequence[Block]]) -> list[str]:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 SOME = {"average": "average", "tradeoff": "runs", "cost": "runs"}  # of all rows, and the table each is of
 ONE = {"stream": "matrix", "matrix": "matrix", "confusion": "confusion", "classes": "classes"}
-ONE |= {"memory": "memory", "weights": "weights"}  # of one row
+ONE |= {"memory": "memory", "weights": "weights", "surface": "surface"}  # of one row
 BOTH = {"average", "tradeoff", "cost", "stream", "matrix"}  # once for each setting
+SQUARE = ("surface", "similarity")
 WIDTH, HEIGHT = 340, 220
 STYLE: dict[str, Any] = {
     "background": "white",
@@ -77,6 +78,9 @@ def figures(data: Block) -> Iterator[tuple[str, dict[str, Any]]]:
             for setting in SETTINGS:
                 if (spec := _of_rows(chart, data, of, setting)) is not None:
                     yield f"{chart}{beside}-{_short(setting)}", spec
+    if weighed := [of for of in data["sets"]["runs"] if "to_new" in of and of["setting"] == "class_il"]:
+        params = {"rows": [*rows], "setting": "class_il"}
+        yield "similarity", _figure("similarity", "runs", weighed, params, {}, "")
     for base, other in data["pairs"]:
         for setting in SETTINGS:
             sides = [_of_row("stream", data, rows[name], setting) for name in (base, other)]
@@ -85,8 +89,10 @@ def figures(data: Block) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, row in rows.items():
         for chart in ONE:
             for setting in SETTINGS if chart in BOTH else ("",):
-                if (spec := _of_row(chart, data, row, setting)) is not None:
-                    yield "-".join(filter(None, (chart, names[name], _short(setting)))), spec
+                for term in _terms(data, row) if chart == "surface" else ("",):
+                    if (spec := _of_row(chart, data, row, setting, term)) is not None:
+                        words = (chart, names[name], _short(setting), term and file_names([term])[0])
+                        yield "-".join(filter(None, words)), spec
 
 
 def file_names(labels: Sequence[str]) -> list[str]:
@@ -116,13 +122,17 @@ def _of_rows(chart: str, data: Block, rows: Sequence[Block], setting: str) -> di
     return _figure(chart, SOME[chart], records, params, legend, SETTINGS[setting])
 
 
-def _of_row(chart: str, data: Block, row: Block, setting: str) -> dict[str, Any] | None:
+def _terms(data: Block, row: Block) -> list[str]:
+    return [of["term"] for of in data["sets"]["surface"] if of["row"] == row["id"]]
+
+
+def _of_row(chart: str, data: Block, row: Block, setting: str, term: str = "") -> dict[str, Any] | None:
     """A chart of one row, under its label."""
     records = [of for of in data["sets"][ONE[chart]] if of["row"] == row["id"] and of.get("setting", "") == setting]
     if not records:
         return None
-    params = {"row": row["id"], "setting": setting, "names": records[0].get("names", [])}
-    title = ", ".join(filter(None, (row["label"], SETTINGS.get(setting))))
+    params = {"row": row["id"], "setting": setting, "term": term, "names": records[0].get("names", [])}
+    title = ", ".join(filter(None, (row["label"], SETTINGS.get(setting), term and f"weight of {term}")))
     return _figure(chart, ONE[chart], records, params, {}, title)
 
 
@@ -140,6 +150,8 @@ def _figure(
     size = {"width": WIDTH, "height": HEIGHT}
     if chart == "classes":
         size["height"] = max(60, 13 * len(records[0]["name"]))
+    if chart in SQUARE:
+        size["width"] = size["height"]
     return made | size | {"datasets": {table: list(records)}, "config": STYLE, "title": title}
 
 

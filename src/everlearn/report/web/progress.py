@@ -34,9 +34,11 @@ def _held(run: Unfinished, files: set[int] | None) -> bool | None:
         return False
 
 
-def described(run: Unfinished, files: set[int] | None = None) -> dict[str, Any]:
-    """How far a run is. `files` are those that are locked."""
-    history = run.history
+def described(run: Unfinished, files: set[int] | None, ours: set[str]) -> dict[str, Any]:
+    """How far a run is. `files` are those that are locked; `ours` are the runs this machine was once found at."""
+    history, held = run.history, _held(run, files)
+    if held:
+        ours.add(str(run.place))
     seconds = [epoch.seconds for epoch in history.epochs[-RECENT:] if epoch.seconds is not None]
     pace = fmean(seconds) if seconds else None
     left = None if pace is None or run.epochs is None else round(pace * max(run.epochs - run.done, 0), 1)
@@ -53,7 +55,8 @@ def described(run: Unfinished, files: set[int] | None = None) -> dict[str, Any]:
         "left": left,
         "pace": rounded(pace, 3),
         "touched": round(run.touched, 1),
-        "held": _held(run, files),
+        "held": held,
+        "stopped": held is False and str(run.place) in ours,
         "resumable": run.resumable,
         "damage": history.damage,
         "seen": rounded(seen, 3),
