@@ -21,6 +21,7 @@ import reproduce
 from reproduce import experiment
 
 from everlearn import metrics
+from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
 from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
@@ -32,7 +33,7 @@ PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduc
 
 
 def record(path: str) -> dict:
-    return json.loads((ROOT / path).read_text())
+    return seals.opened(json.loads((ROOT / path).read_text())).document
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -276,7 +277,7 @@ def repeated() -> str:
     """Runs and their repetitions from their own records, as `everlearn again --json` has them."""
     rows = []
     for path in sorted((ROOT / "results" / "again").glob("*.json")):
-        for name, pair in json.loads(path.read_text()).items():
+        for name, pair in record(str(path)).items():
             then, now = pair["then"], pair["now"]
             device, kind = now["provenance"]["device"].partition(": ")[::2]
             how = [

@@ -19,6 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from everlearn.errors import EverlearnError
+from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store, read_lines
 from everlearn.experiments.studies import study
@@ -140,7 +141,7 @@ def curves(folder: Path) -> dict:
 
 def write(experiment: Experiment, folder: Path, document: dict, indent: int | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=indent) + "\n")
+    (folder / f"{experiment.name}.json").write_text(json.dumps(seals.sealed(document), indent=indent) + "\n")
 
 
 def keep(experiment: Experiment, store: Store) -> None:

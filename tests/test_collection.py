@@ -13,7 +13,7 @@ import pytest
 import everlearn
 from everlearn import BadInput, Experiment
 from everlearn.collection import collect, documents, folders, index
-from everlearn.experiments import records
+from everlearn.experiments import records, seals
 from everlearn.experiments.published import published
 from everlearn.experiments.store import Store, read_lines
 
@@ -46,7 +46,7 @@ def write(root, document, acc=None, old=True, **changes):
         result["class_il"] = {**result["class_il"], "acc": acc, "matrix": [[acc, 0.0], [acc, acc]]}
     folder = root / experiment.name
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(seals.sealed(result)))
     if old:
         os.utime(folder / "result.json", (time.time() - 60,) * 2)
     return folder
@@ -324,10 +324,10 @@ def many(made, tmp_path):
 def unread(monkeypatch):
     """From now on no result is read: what is known is in the index."""
 
-    def refuse(path):
+    def refuse(path, edited):
         raise AssertionError(f"{path} was read")
 
-    monkeypatch.setattr(folders, "read_result", refuse)
+    monkeypatch.setattr(folders, "read_opened", refuse)
 
 
 def test_a_second_reading_reads_the_index_alone(many, monkeypatch):
@@ -342,7 +342,7 @@ def test_a_changed_new_or_removed_run_is_seen_whatever_the_index_says(many, made
     changed = row.runs[0].place / "result.json"
     document = json.loads(changed.read_text())
     document["class_il"]["acc"] = 99.0
-    changed.write_text(json.dumps(document))
+    changed.write_text(json.dumps(seals.sealed(document)))
     write(many, result_of(made), acc=55.0, seed=1000)
     (row.runs[1].place / "result.json").unlink()
     row.runs[1].place.rmdir()
@@ -431,5 +431,5 @@ def test_a_few_runs_need_no_index_and_a_folder_that_cannot_be_written_to_has_non
 
 
 def test_a_digest_survives_json(made):
-    (digest,) = documents.digests(result_of(made, "rer"), "name", "place")
+    (digest,) = documents.digests(seals.opened(result_of(made, "rer")), "name", "place")
     assert json.loads(json.dumps(digest)) == digest

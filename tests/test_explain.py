@@ -16,6 +16,7 @@ import everlearn
 from everlearn.collection.history import PHASES, Confusion, TaskEnd
 from everlearn.core.state import part
 from everlearn.errors import BadInput
+from everlearn.experiments.seals import sealed
 from everlearn.experiments.store import validation
 from everlearn.report import console, explain, svg
 from everlearn.report.classes import Lost, classes
@@ -67,7 +68,7 @@ def rewrite(folder, change):
     """The folder's result with something changed."""
     result = json.loads((folder / "result.json").read_text())
     change(result)
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(sealed(result)))
 
 
 def shown(folder, width=80):

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
+from everlearn.cli.options import Edited
 
 EXAMPLES = """Examples:
   everlearn report --html report.html                     of the runs in ./runs
@@ -29,13 +30,14 @@ def app(
         typer.Option("--figures", metavar="DIR", help="Write the charts as SVG and PDF, too, or alone without --html."),
     ] = None,
     only: Annotated[Optional[str], typer.Option("--only", help="Rows whose label has these words.")] = None,
+    edited: Edited = False,
 ) -> None:
     """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
     from everlearn.errors import printable
     from everlearn.report import console
     from everlearn.report.web.page import of_paths, rendered
 
-    data, out = of_paths([str(path) for path in paths or [Path("runs")]], only), console()
+    data, out = of_paths([str(path) for path in paths or [Path("runs")]], only, edited), console()
     if html is not None or figures is None:
         html, made = html or Path("report.html"), rendered(data)
         html.write_text(made, encoding="utf-8")

@@ -27,11 +27,12 @@ def read_opened(path: Path, edited: bool = False) -> seals.Opened:
     file = path if path.is_file() else path / RESULT
     way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
     try:
-        found = seals.opened(seals.read(file), edited)
-        if file != path and found.sealed:
-            seals.check(path, {} if edited else found.files)
+        found = seals.opened(seals.read(file), edited, file)
+        if file != path and not edited:
+            seals.check(path, found.files)
     except Edited as error:
-        raise Edited(f"{path} is not what was written, {error}; {way_out}, or {seals.ANYWAY}") from None
+        anew = "get it anew from where it came" if file == path else way_out
+        raise Edited(f"{error}; {anew}, or {seals.ANYWAY}") from None
     except FileNotFoundError:
         if not path.exists():
             raise BadInput(f"there is no {path}") from None

@@ -25,7 +25,7 @@ KIND = "sha256:"
 LARGEST = 1 << 26  # bytes of a document
 CHUNK = 1 << 20
 OWN = (LEARNER, NETWORK)  # large, with checksums of their own that their reader looks at: here their size has to do
-ANYWAY = "--accept-edited takes it as it is"
+ANYWAY = "--accept-edited (of compare, report, explain, again and study) takes it as it is"
 
 
 class Damaged(BadInput):
@@ -49,16 +49,17 @@ def sealed(document: Mapping[str, Any], files: Mapping[str, Any] | None = None) 
     return content | {SEAL: _seal(content)}
 
 
-def opened(document: Any, edited: bool = False) -> Opened:
-    """A document without its seal. One that is not what was sealed is refused, unless it may be `edited`."""
+def opened(document: Any, edited: bool = False, of: object = "it") -> Opened:
+    """A document without its seal. One that is not what was sealed is refused in the name of the file it is `of`,
+    unless it may be `edited`."""
     if not isinstance(document, dict):
         return Opened(document, False, {})
     content = {key: value for key, value in document.items() if key != SEAL}
     # Under another name it is a seal, too: else a slip in its name would take it off.
-    has = SEAL in document or any(isinstance(of, str) and of.startswith(KIND) for of in content.values())
+    has = SEAL in document or any(isinstance(value, str) and value.startswith(KIND) for value in content.values())
     right = has and document.get(SEAL) == _seal(content)
     if has and not right and not edited:
-        raise Edited("its checksum is not that of what it says")
+        raise Edited(f"{of} is not what was written")
     files = content.pop(FILES, {}) if has else {}
     return Opened(content, right, files if isinstance(files, dict) else {})
 
@@ -82,9 +83,9 @@ def check(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             status = os.stat(file)
             same = stat.S_ISREG(status.st_mode) and status.st_size == written["bytes"]
             if not same or (name not in OWN and _sum(file) != written["sha256"]):
-                raise Edited(f"its {name} is not what was written")
+                raise Edited(f"{file} is not what was written")
         except OSError as error:
-            raise Edited(f"its {name} cannot be read ({error.strerror})") from None
+            raise Edited(f"{file} is not what was written ({error.strerror})") from None
 
 
 def _sum(file: Path) -> str:
