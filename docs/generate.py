@@ -466,6 +466,12 @@ def collecting() -> str:
     return markdown([f"{r['runs']:,} runs", "s"], rows) + f"\n\nThe index has {r['index_bytes'] // 1000} kB."
 
 
+def study_start() -> str:
+    r = record("benchmarks/results/study_start-cpu.json")
+    rows = [[what, f"{seconds:.1f}"] for what, seconds in r["seconds"].items()]
+    return markdown([f"{r['runs']:,} runs", "s"], rows)
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
@@ -524,6 +530,7 @@ TABLES = {
     "precision": precision,
     "method-cost": method_cost,
     "collecting": collecting,
+    "study_start": study_start,
     "digits": all_methods,
 }
 
