@@ -352,6 +352,37 @@ def test_a_changed_new_or_removed_run_is_seen_whatever_the_index_says(many, made
     assert plain(collect([many])) == plain(collect([many], index=False))
 
 
+def test_a_run_changed_beside_its_result_is_seen_whatever_the_index_says(many, made, monkeypatch):
+    lines = (next(made.glob("*-er-*-s0-*")) / "metrics.jsonl").read_bytes()
+    for folder in (places := sorted(path.parent for path in many.glob("*/result.json"))):
+        (folder / "metrics.jsonl").write_bytes(lines)
+        os.utime(folder / "metrics.jsonl", (time.time() - 60,) * 2)
+        result = seals.sealed(json.loads((folder / "result.json").read_text()), seals.sums(folder, ("result.json",)))
+        (folder / "result.json").write_text(json.dumps(result))
+        os.utime(folder / "result.json", (time.time() - 60,) * 2)
+    whole = plain(collect([many]))
+    assert (many / index.NAME).exists() and all(run["sealed"] for run in whole[0]["runs"])
+    (places[3] / "metrics.jsonl").write_bytes(lines.replace(b"1", b"2", 1))
+    (problem,) = collect([many]).problems
+    assert problem.kind == "damaged" and problem.place == places[3]
+    assert "metrics.jsonl is not what was written; remove the folder" in problem.why
+    assert not collect([many], edited=True).problems
+    unread(monkeypatch)
+    with pytest.raises(AssertionError, match=places[3].name):  # and what was accepted is not in the index
+        collect([many])
+
+
+def test_every_committed_record_has_a_checksum_and_a_change_of_a_digit_is_noticed(tmp_path):
+    for file in sorted(RESULTS.rglob("*.json")):
+        assert seals.opened(json.loads(file.read_text()), of=file).sealed
+    for name in ("digits.json", "demo.json", "again/cpu.json"):
+        copy = tmp_path / Path(name).name
+        copy.write_text((RESULTS / name).read_text().replace('"acc": 9', '"acc": 8', 1))
+        (problem,) = collect([copy]).problems
+        assert problem.why.startswith("it is not what was written; --accept-edited")
+        assert collect([copy], edited=True).rows and not collect([copy], edited=True).rows[0].runs[0].sealed
+
+
 def test_a_file_that_was_just_written_is_not_trusted_to_the_index(many, made, monkeypatch):
     write(many, result_of(made), seed=1000, old=False)
     collect([many])

@@ -174,11 +174,12 @@ class Checkpointed:
                 try:
                     self._perform(first, self.store)
                 except EverlearnError as error:
-                    said = [told(error)]
+                    assert told(error) is None, told(error)
+                    warnings.warn(str(error), Notice, stacklevel=1)  # it was said
                     self._perform(first, self.store)  # the way out of every such sentence
             if self._outcome(self.store) != self.expected:
                 raise AssertionError("the run ended otherwise")
-            if not any(one is None or issubclass(one.category, Notice) for one in said):
+            if not any(issubclass(one.category, Notice) for one in said):
                 raise Harmless
             return None
         finally:
