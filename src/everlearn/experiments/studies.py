@@ -30,11 +30,9 @@ Overrides = Mapping[str, Any]
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
 SIX = tuple(itertools.chain(*FAMILIES.items()))
 RULES = tuple(f"{base}+consolidate" for base in FAMILIES)  # beside the relational ones in every table
+MOST = 20_000  # runs of a study, unless more are asked for
 # Bounds outside; regularisers, constraints, selections, rehearsal and relations.
 LITERATURE = ("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss", *SIX, "joint")
-
-
-MOST = 20_000  # runs of a study, unless more are asked for
 
 
 class Study(NamedTuple):
