@@ -22,6 +22,7 @@ import everlearn
 from everlearn.collection import collect
 from everlearn.collection.index import NAME
 from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.seals import sealed, sums
 from everlearn.experiments.store import Store
 
 
@@ -42,8 +43,8 @@ def copies(root: Path, runs: int) -> None:
             folder = root / other.name
             folder.mkdir()
             (folder / "experiment.json").write_text(json.dumps(other.document(), indent=1))
-            (folder / "result.json").write_text(json.dumps(result, indent=1))
             (folder / "metrics.jsonl").write_bytes(lines)
+            (folder / "result.json").write_text(json.dumps(sealed(result, sums(folder, ())), indent=1))
             for file in folder.iterdir():
                 os.utime(file, (time.time() - 3600,) * 2)
 

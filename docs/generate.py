@@ -22,6 +22,7 @@ import vl_convert
 from reproduce import experiment
 
 from everlearn import metrics
+from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
 from everlearn.experiments.studies import FAMILIES, LITERATURE, SIX
@@ -35,7 +36,7 @@ PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduc
 
 
 def record(path: str) -> dict:
-    return json.loads((ROOT / path).read_text())
+    return seals.opened(json.loads((ROOT / path).read_text())).document
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
@@ -138,8 +139,7 @@ def similarity(path: str) -> str:
 def similarity_scatter(path: str) -> str:
     """The mean weights RER gives validation samples after the second task, a point a seed: the report's own figure."""
     found = dict(figures.figures(of_paths([str(ROOT / path)], "rer, ")))["similarity"]
-    found["config"] = figures.STYLE | {"font": FONT}
-    return vl_convert.vegalite_to_svg(json.dumps(found)) + "\n"
+    return drawn(found)
 
 
 NAMED = ["method", "memory", "weights", "order"]
@@ -299,7 +299,7 @@ def repeated() -> str:
     """Runs and their repetitions from their own records, as `everlearn again --json` has them."""
     rows = []
     for path in sorted((ROOT / "results" / "again").glob("*.json")):
-        for name, pair in json.loads(path.read_text()).items():
+        for name, pair in record(str(path)).items():
             then, now = pair["then"], pair["now"]
             device, kind = now["provenance"]["device"].partition(": ")[::2]
             how = [
@@ -514,47 +514,33 @@ def term_cost() -> str:
     return markdown(["DER++ with", "ms a step", "of DER++'s"], rows) + f"\n\ntorch {r['torch']}, {said}"
 
 
+def study_start() -> str:
+    r = record("benchmarks/results/study_start-cpu.json")
+    rows = [[what, f"{seconds:.1f}"] for what, seconds in r["seconds"].items()]
+    return markdown([f"{r['runs']:,} runs", "s"], rows)
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
 
 
-def course(runs: list[dict], task: int) -> list[float]:
-    """Class-IL accuracy on a task after it and after each later one, the mean over runs."""
-    return [fmean(of) for of in zip(*([row[task] for row in run["class_il"]["matrix"][task:]] for run in runs))]
+@cache
+def charts_of(stream: str) -> dict[str, dict]:
+    """The report's figures on a stream's records."""
+    return dict(figures.figures(of_paths([str(ROOT / "results" / stream)])))
 
 
-def curves_of_tasks(memory: int) -> str:
-    """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline (solid) and its
-    relational version (dashed), a row of panels per pair."""
-    at = {experiment(runs[0]).label: runs for name, runs, _ in as_published() if name[1] == str(memory)}
-    pairs = [(base, own) for base, own in FAMILIES.items() if base in at and own in at]
-    wide, high, left, top, tasks = 130, 90, 62, 34, 5
-    parts: list[str] = []
-    for row, pair in enumerate(pairs):
-        for task in range(tasks - 1):
-            x0, y0 = left + task * (wide + 14), top + row * (high + 34)
-            x = lambda after, x0=x0: x0 + wide * after / (tasks - 1)
-            y = lambda value, y0=y0: y0 + high * (1 - value / 100)
-            parts += [svg.line(x0, y(value), x0 + wide, y(value), "grid") for value in (0, 50, 100)]
-            parts += [svg.text(x0 - 6, y(v) + 4, f"{v}", "end") for v in (0, 50, 100) if not task]
-            parts += [
-                svg.text(x(after), y0 + high + 15, f"{after + 1}") for after in range(tasks) if row == len(pairs) - 1
-            ]
-            if not row:
-                parts.append(svg.text(x0 + wide / 2, 14, f"task {task + 1}"))
-            for label, dash in zip(pair, ("none", "5 3")):
-                points = [(x(task + n), y(value)) for n, value in enumerate(course(at[label], task))]
-                way = "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
-                words = f"{label}, task {task + 1}: " + ", ".join(f"{v:.1f}" for v in course(at[label], task))
-                style = dict(fill="none", stroke="currentColor", stroke_width=1.5, stroke_dasharray=dash)
-                parts.append(svg.tag("g", svg.tag("title", words), svg.tag("path", d=way, **style)))
-        parts.append(svg.text(left, top + row * (high + 34) - 7, f"{pair[0]} (solid), {pair[1]} (dashed)", "start"))
-    width, height = left + (tasks - 1) * (wide + 14), top + len(pairs) * (high + 34)
-    title = f"Class-IL accuracy on each task after each task, memory {memory}"
-    words = "A panel per task; across, how many tasks were learned. The mean over the seeds on record."
-    figure = svg.drawing(f"curves-{memory}", width, height, "curves", title, words, *parts)
-    return svg.alone(figure, 720)
+def drawn(spec: dict) -> str:
+    return vl_convert.vegalite_to_svg(json.dumps(spec | {"config": figures.STYLE | {"font": FONT}})) + "\n"
+
+
+def curves_of_tasks(base: str, memory: int) -> str:
+    """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline beside its
+    relational version."""
+    start = re.compile(rf"pair-{re.escape(base)}-m{memory}\b.*-{FAMILIES[base]}-m{memory}(-weights-1-0.5)?-class$")
+    (name,) = filter(start.match, charts_of("cifar10"))
+    return drawn(charts_of("cifar10")[name])
 
 
 # Records, and tables of the same names.
@@ -611,6 +597,7 @@ TABLES = {
     "precision": precision,
     "method-cost": method_cost,
     "collecting": collecting,
+    "study_start": study_start,
     "digits": all_methods,
     "term-cost": term_cost,
     **{
@@ -622,7 +609,11 @@ TABLES = {
 
 FIGURES = {
     **{f"docs/{name}.svg": partial(similarity_scatter, f"results/{name}.json") for name in ALIKE},
-    **{f"docs/curves-cifar10-{memory}.svg": partial(curves_of_tasks, memory) for memory in (200, 500)},
+    **{
+        f"docs/curves-cifar10-{base}-{memory}.svg": partial(curves_of_tasks, base, memory)
+        for base in FAMILIES
+        for memory in (200, 500)
+    },
 }
 
 

@@ -16,7 +16,7 @@ import torch
 
 from everlearn import Weighting, metrics, run
 from everlearn.core.terms import weighed
-from everlearn.experiments import provenance
+from everlearn.experiments import provenance, seals
 from everlearn.experiments.studies import FAMILIES, OWN, study
 
 
@@ -60,7 +60,7 @@ def tell(name: str, documents: dict[str, list[dict]]) -> None:
         label: {"runs": [kept(d) for d in runs], "summary": metrics.across(runs)} for label, runs in documents.items()
     }
     made = provenance.merged([d["provenance"] for runs in documents.values() for d in runs])
-    print(json.dumps({"study": name, "rows": rows, "provenance": made}, indent=1))
+    print(json.dumps(seals.sealed({"study": name, "rows": rows, "provenance": made}), indent=1))
 
 
 def main(stream: str, seeds: int) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from statistics import median
 
 from everlearn.errors import EverlearnError
+from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
@@ -206,7 +207,7 @@ def curves(folder: Path) -> dict:
 
 def write(experiment: Experiment, folder: Path, document: dict, indent: int | None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{experiment.name}.json").write_text(json.dumps(document, indent=indent) + "\n")
+    (folder / f"{experiment.name}.json").write_text(json.dumps(seals.sealed(document), indent=indent) + "\n")
 
 
 def keep(experiment: Experiment, store: Store) -> None:

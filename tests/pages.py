@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import everlearn
+from everlearn.experiments.seals import sealed
 
 CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 RESULTS = Path(__file__).parents[1] / "results"
@@ -29,7 +30,7 @@ def dangerous(made, root):
         copy = shutil.copytree(folder, root / folder.name)
         result = json.loads((copy / "result.json").read_text())
         result["classes"] = [f"{HOSTILE}{label}" for label in result["classes"]]
-        (copy / "result.json").write_text(json.dumps(result))
+        (copy / "result.json").write_text(json.dumps(sealed(result)))
         if number == 0:
             run = {key: result[key] for key in ("class_il", "task_il", "seconds")} | {"seed": 0}
     study = {"study": HOSTILE, "rows": {HOSTILE: {"runs": [run]}}, "failed": {"run <b>": f"it fell: {HOSTILE}"}}

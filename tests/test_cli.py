@@ -28,6 +28,7 @@ from everlearn.cli import app as cli
 from everlearn.data.streams import STREAMS
 from everlearn.experiments import store, studies
 from everlearn.experiments.experiment import Experiment, load, settable
+from everlearn.experiments.seals import opened, sealed
 from everlearn.launchers import local
 from everlearn.spec import options_of
 
@@ -223,12 +224,16 @@ def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the
     assert result.stdout.count("50 of 50") == 2 and kept() == kept("again") == [folder.name for folder in folders]
     record = json.loads((folders[0] / "result.json").read_text())
     record["class_il"]["matrix"][4][2] += 1.0
-    Path("other.json").write_text(json.dumps(record))
+    Path("other.json").write_text(json.dumps(sealed(record)))
     differs = call("again other.json --out new --quiet")
     assert "49 of 50" in differs.stdout and kept("new") == [folders[0].name]
     assert differs.exit_code == 1 and differs.stderr == "everlearn: 1 of 1 runs came out otherwise\n"
     told = json.loads(call("again other.json --out new --quiet --json").stdout)[folders[0].name]
-    assert not told["same"] and told["then"] == record and told["now"]["class_il"]["acc"] == record["class_il"]["acc"]
+    assert (
+        not told["same"]
+        and told["then"] == opened(record, edited=True).document
+        and told["now"]["class_il"]["acc"] == record["class_il"]["acc"]
+    )
     told = document(f"again {folders[0]} --quiet --fresh")[folders[0].name]
     assert told["same"] and told["now"]["provenance"]["settings"] == Experiment.read(record["experiment"]).hash
 
@@ -256,12 +261,15 @@ def test_again_refuses_what_would_be_no_repetition():
         {"experiment": {**record["experiment"], "stream": None}},
         {"experiment": {**record["experiment"], "weighting": {"name": "fixed", "options": None}}},
     ):
-        Path("bad.json").write_text(json.dumps(record | damage))
+        Path("bad.json").write_text(json.dumps(sealed(record | damage)))
         assert "not the record of a run" in refused("bad.json")
     Path("bad.json").write_text("{")
     assert "is it a run's record?" in refused("bad.json")
     record["experiment"]["training"]["precision"] = "bfloat16"
     Path("bad.json").write_text(json.dumps(record))
+    assert "is not what was written; get it anew from where it came, or --accept-edited" in refused("bad.json")
+    assert "needs a GPU" in refused("bad.json --accept-edited")
+    Path("bad.json").write_text(json.dumps(sealed(record)))
     assert "needs a GPU" in refused("bad.json")
     write_own(y_train=np.arange(40)[::-1] % 4)
     assert "has changed since" in refused(f"runs/{name}")
@@ -275,7 +283,7 @@ def test_again_shows_what_came_out_when_another_run_failed():
     first, second = (Path("runs", name, "result.json") for name in kept())
     record = json.loads(second.read_text())
     record["experiment"]["training"]["lr"] = 1e30
-    Path("wild.json").write_text(json.dumps(record))
+    Path("wild.json").write_text(json.dumps(sealed(record)))
     result = call(f"again {first} wild.json --quiet")
     assert result.exit_code == 1 and "50 of 50" in result.stdout and "1 of 2 runs failed" in result.stderr
 
@@ -488,7 +496,8 @@ def test_a_figure_that_differs_from_its_record_is_a_difference():
     document = json.loads(path.read_text())
     document["class_il"]["acc"] += 1
     path.write_text(json.dumps(document))
-    result = call(f"again {path.parent}")
+    assert "result.json is not what was written; remove the folder" in call(f"again {path.parent}").stderr
+    result = call(f"again {path.parent} --accept-edited")
     assert result.exit_code == 1 and "came out otherwise" in result.stderr
 
 

@@ -13,7 +13,7 @@ import pytest
 import everlearn
 from everlearn import BadInput, Experiment
 from everlearn.collection import collect, documents, folders, index
-from everlearn.experiments import records
+from everlearn.experiments import records, seals
 from everlearn.experiments.published import published
 from everlearn.experiments.store import Store, read_lines
 
@@ -46,7 +46,7 @@ def write(root, document, acc=None, old=True, **changes):
         result["class_il"] = {**result["class_il"], "acc": acc, "matrix": [[acc, 0.0], [acc, acc]]}
     folder = root / experiment.name
     folder.mkdir(parents=True)
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(seals.sealed(result)))
     if old:
         os.utime(folder / "result.json", (time.time() - 60,) * 2)
     return folder
@@ -324,10 +324,10 @@ def many(made, tmp_path):
 def unread(monkeypatch):
     """From now on no result is read: what is known is in the index."""
 
-    def refuse(path):
+    def refuse(path, edited):
         raise AssertionError(f"{path} was read")
 
-    monkeypatch.setattr(folders, "read_result", refuse)
+    monkeypatch.setattr(folders, "read_opened", refuse)
 
 
 def test_a_second_reading_reads_the_index_alone(many, monkeypatch):
@@ -342,7 +342,7 @@ def test_a_changed_new_or_removed_run_is_seen_whatever_the_index_says(many, made
     changed = row.runs[0].place / "result.json"
     document = json.loads(changed.read_text())
     document["class_il"]["acc"] = 99.0
-    changed.write_text(json.dumps(document))
+    changed.write_text(json.dumps(seals.sealed(document)))
     write(many, result_of(made), acc=55.0, seed=1000)
     (row.runs[1].place / "result.json").unlink()
     row.runs[1].place.rmdir()
@@ -350,6 +350,37 @@ def test_a_changed_new_or_removed_run_is_seen_whatever_the_index_says(many, made
     assert [run.seed for run in now.runs] == [0, *range(2, index.LEAST), 1000]
     assert now.runs[0].figures["class_il"]["acc"] == 99.0
     assert plain(collect([many])) == plain(collect([many], index=False))
+
+
+def test_a_run_changed_beside_its_result_is_seen_whatever_the_index_says(many, made, monkeypatch):
+    lines = (next(made.glob("*-er-*-s0-*")) / "metrics.jsonl").read_bytes()
+    for folder in (places := sorted(path.parent for path in many.glob("*/result.json"))):
+        (folder / "metrics.jsonl").write_bytes(lines)
+        os.utime(folder / "metrics.jsonl", (time.time() - 60,) * 2)
+        result = seals.sealed(json.loads((folder / "result.json").read_text()), seals.sums(folder, ("result.json",)))
+        (folder / "result.json").write_text(json.dumps(result))
+        os.utime(folder / "result.json", (time.time() - 60,) * 2)
+    whole = plain(collect([many]))
+    assert (many / index.NAME).exists() and all(run["sealed"] for run in whole[0]["runs"])
+    (places[3] / "metrics.jsonl").write_bytes(lines.replace(b"1", b"2", 1))
+    (problem,) = collect([many]).problems
+    assert problem.kind == "damaged" and problem.place == places[3]
+    assert "metrics.jsonl is not what was written; remove the folder" in problem.why
+    assert not collect([many], edited=True).problems
+    unread(monkeypatch)
+    with pytest.raises(AssertionError, match=places[3].name):  # and what was accepted is not in the index
+        collect([many])
+
+
+def test_every_committed_record_has_a_checksum_and_a_change_of_a_digit_is_noticed(tmp_path):
+    for file in sorted(RESULTS.rglob("*.json")):
+        assert seals.opened(json.loads(file.read_text()), of=file).sealed
+    for name in ("digits.json", "demo.json", "again/cpu.json"):
+        copy = tmp_path / Path(name).name
+        copy.write_text((RESULTS / name).read_text().replace('"acc": 9', '"acc": 8', 1))
+        (problem,) = collect([copy]).problems
+        assert problem.why.startswith("it is not what was written; --accept-edited")
+        assert collect([copy], edited=True).rows and not collect([copy], edited=True).rows[0].runs[0].sealed
 
 
 def test_a_file_that_was_just_written_is_not_trusted_to_the_index(many, made, monkeypatch):
@@ -431,5 +462,5 @@ def test_a_few_runs_need_no_index_and_a_folder_that_cannot_be_written_to_has_non
 
 
 def test_a_digest_survives_json(made):
-    (digest,) = documents.digests(result_of(made, "rer"), "name", "place")
+    (digest,) = documents.digests(seals.opened(result_of(made, "rer")), "name", "place")
     assert json.loads(json.dumps(digest)) == digest

@@ -16,6 +16,7 @@ import everlearn
 from everlearn.collection.history import PHASES, Confusion, TaskEnd
 from everlearn.core.state import part
 from everlearn.errors import BadInput
+from everlearn.experiments.seals import sealed
 from everlearn.experiments.store import validation
 from everlearn.report import console, explain, svg
 from everlearn.report.classes import Lost, classes
@@ -67,7 +68,7 @@ def rewrite(folder, change):
     """The folder's result with something changed."""
     result = json.loads((folder / "result.json").read_text())
     change(result)
-    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "result.json").write_text(json.dumps(sealed(result)))
 
 
 def shown(folder, width=80):
@@ -250,6 +251,7 @@ def test_a_run_from_before_confusions_were_written_down_is_explained_without_the
         for line in lines:
             line.pop("confusion", None)
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        rewrite(folder, lambda result: None)  # such a run has no checksums of its files
         found = explain.read(folder)
         assert found.remembered is None and found.notes == (explain.OLDER,)
         assert "Accuracy on each task" in shown(folder) and "Accuracy of each class" not in shown(folder)

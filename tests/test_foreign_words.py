@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from everlearn.cli import app as cli
 from everlearn.errors import printable
+from everlearn.experiments.seals import sealed
 
 Image = pytest.importorskip("PIL.Image")
 CLASSES = ("<script>alert(1)<script>", "=cmd|' !A0'&<b>", "\x1b[31mred\x1b]0;x\x07", "two\nlines\u202e _$%#{}~^\\")
@@ -78,7 +79,7 @@ def test_explains_page_has_them_as_text_and_nothing_to_run():
 def test_compare_shows_them_as_text_in_every_form(form):
     other = json.loads((run_folder() / "result.json").read_text())
     other["experiment"]["seed"], other["experiment"]["training"]["lr"] = 1, 0.5
-    Path("oth\x1b[3mer.json").write_text(json.dumps(other))
+    Path("oth\x1b[3mer.json").write_text(json.dumps(sealed(other)))
     result = call("compare", OUT, "oth\x1b[3mer.json", "--against", "rer, lr = 0.5", *form)
     assert result.exit_code == 0, result.output
     assert visible(result.stdout) and visible(result.stderr)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import everlearn
-from everlearn import Learner
+from everlearn import BadInput, Learner, Pixels
 from everlearn.core import theta
 from everlearn.core.layout import Layout
 from everlearn.core.plan import Draw, plan_epoch, reservoir
@@ -448,3 +448,33 @@ def test_what_a_method_of_ones_own_keeps_of_the_network_follows_its_head():
     assert learner.method.average.mean.shape == learner.net.theta.shape and learner.method.grown == [4, 6]
     with learner.method.average.applied(learner.net):
         assert learner.logits(STREAM.tasks[0].test[0]).shape[1] == 6
+
+
+@pytest.mark.parametrize(
+    "one, other, words",
+    [
+        (["a", "b"], ["b", "a"], "this state's classes are a, b, and the learner was told b, a"),
+        (["a", "b"], range(2), "the learner was told 0, 1"),
+        (None, ["a", "b"], "this state's classes are any that come, and the learner was told a, b"),
+        (4, 3, "this state's classes are up to 4, and the learner was told up to 3"),
+        (["a", "b"], ["a", "b"], None),
+        (4, 4, None),
+        (["a", "b"], None, None),  # nobody has said otherwise: they are the state's
+    ],
+)
+def test_a_state_of_other_classes_is_refused(one, other, words):
+    make = lambda classes: Learner(nn.Linear(3, 2), "er", classes=classes, memory=4, epochs=1)
+    state, learner = make(one).state(), make(other)
+    if words is None:
+        return learner.restore(state)
+    with pytest.raises(BadInput, match=words):
+        learner.restore(state)
+    assert learner.labels.names == list(other if not isinstance(other, int) else [])
+
+
+@pytest.mark.parametrize("inputs", (Pixels(mean=(0.5,)), lambda x: x.float() / 2))
+def test_a_state_made_with_other_inputs_is_refused(inputs):
+    make = lambda inputs: Learner(nn.Linear(4, 2), "er", classes=2, memory=4, inputs=inputs)
+    with pytest.raises(BadInput, match="in another way than `inputs` says now"):
+        make(Pixels()).restore(make(inputs).state())
+    make(inputs).restore(make(inputs).state())

@@ -17,6 +17,7 @@ import everlearn
 from everlearn import Experiment, Fixed, Relation, metrics
 from everlearn.experiments import provenance, studies
 from everlearn.experiments import run as runs
+from everlearn.experiments.seals import sealed
 from everlearn.experiments.store import Store
 from everlearn.report import tables
 
@@ -148,7 +149,8 @@ def test_a_result_in_the_place_of_another_is_refused():
         assert call(f"run er --epochs 1 --memory {memory}").exit_code == 0
     fifty, twenty = (Path("runs", name, "result.json") for name in sorted(kept(), key=lambda name: "-m20-" in name))
     for content, words in (
-        (fifty.read_text(), "the result of another experiment"),
+        (fifty.read_text(), "is not what was written"),
+        (json.dumps(sealed(json.loads(fifty.read_text()))), "the result of another experiment"),
         *((wrong, "not the record of a run") for wrong in ("null", "{}", "[]", "3", '{"class_il": 3}')),
         ("{", "is not whole"),
     ):

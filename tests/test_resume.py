@@ -1,5 +1,6 @@
 """A run that is killed at any instant goes on from its last checkpoint and ends as if nothing had happened."""
 
+import hashlib
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from safetensors import torch as safetensors
 from torch import nn
 
 from everlearn import ER, EverlearnError, Experiment, Learner
+from everlearn.errors import Notice
 from everlearn.experiments import endings
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
@@ -269,13 +271,47 @@ def test_a_checkpoint_whose_records_were_lost_is_not_used(tmp_path):
     assert len(told(store.path(experiment))) == 3 * 3
 
 
-def test_a_checkpoint_of_another_version_is_said_to_be_and_cleared_away(tmp_path):
-    small, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
-    large = Experiment.of("er", **SETTINGS | dict(network="cnn"))
-    stopped(small, store, Killed()).rename(store.path(large).with_name(large.name + ".part"))
-    with pytest.raises(EverlearnError, match="another version"):
-        perform(large, store)
-    assert perform(large, store)["provenance"]["resumed"] == 0
+def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path):
+    first, second = (Experiment.of("er", **SETTINGS | dict(seed=seed)) for seed in (0, 1))
+    whole, store = perform(first, Store(tmp_path / "whole")), Store(tmp_path / "cut")
+    stopped(second, store, Killed()).rename(store.part(first))
+    with pytest.warns(Notice, match=r"the checkpoint in .*\.part is another experiment's; the run begins anew"):
+        result = perform(first, store)
+    assert same(result, whole) and told(store.path(first)) == told(Store(tmp_path / "whole").path(first))
+
+
+def test_records_changed_before_a_checkpoint_are_not_gone_on_from(tmp_path):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    whole = perform(experiment, Store(tmp_path / "whole"))
+    records = stopped(experiment, store, Killed()) / "metrics.jsonl"
+    records.write_bytes(records.read_bytes().replace(b'"epoch": 0', b'"epoch": 7', 1))
+    with pytest.warns(Notice, match=r"goes with other records than metrics\.jsonl has; the run begins anew"):
+        assert same(perform(experiment, store), whole)
+    assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda state: state | {"at.learner.progress": torch.zeros(1)},
+        lambda state: state | {"run.measures": torch.zeros(1)},
+        lambda state: state | {"run.measures": torch.zeros(4, 5, 3)},
+        lambda state: state | {"at.learner.known": torch.zeros(3, dtype=torch.uint8)},
+        lambda state: {key: tensor for key, tensor in state.items() if key != "run.measures"},
+        lambda state: {key: tensor for key, tensor in state.items() if not key.startswith("at.network")},
+        lambda state: {key: tensor.reshape(-1)[:1] for key, tensor in state.items()},
+    ],
+)
+def test_a_sound_checkpoint_with_wrong_contents_is_said_to_be_and_cleared_away(tmp_path, wrong):
+    experiment, store = Experiment.of("er", **SETTINGS), Store(tmp_path)
+    checkpoint = stopped(experiment, store, Killed()) / CHECKPOINT
+    state = safetensors.load(checkpoint.read_bytes()[32:])
+    of = {key: tensor for key, tensor in state.items() if key.startswith("records.")}
+    payload = safetensors.save(wrong({key: state[key] for key in state.keys() - of.keys()}) | of)
+    checkpoint.write_bytes(hashlib.sha256(payload).digest() + payload)
+    with pytest.raises(EverlearnError, match=r"another version of this run .*; the same command starts it anew"):
+        perform(experiment, store, report=lambda record: None)
+    assert perform(experiment, store)["provenance"]["resumed"] == 0
 
 
 def test_short_runs_write_no_checkpoint(tmp_path, monkeypatch):

@@ -1,8 +1,11 @@
 """Runs on disk: whole or not there, one folder an experiment."""
 
+import errno
 import json
 import os
 import signal
+import socket
+import time
 from pathlib import Path
 
 import filelock
@@ -11,9 +14,11 @@ import torch
 from safetensors.torch import load_file
 
 import everlearn
-from everlearn.errors import BadInput, EverlearnError, Stopped
+from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
+from everlearn.experiments import locks
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Recording, Store, read_lines, read_result
+from everlearn.experiments.seals import sealed
+from everlearn.experiments.store import Damaged, Done, Edited, Recording, Store, read_lines, read_result
 
 EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
 MEASURED = {"acc": 61.5, "bwt": None, "forgetting": None, "fwt": None, "matrix": [[61.5]]}
@@ -220,3 +225,221 @@ def test_the_library_keeps_its_runs_and_reads_them_back(tmp_path, monkeypatch):
     lines = read_lines(Store(tmp_path).path(EXPERIMENT))
     assert [line["event"] for line in lines] == ["epoch", "task"] * 5
     assert [line["class_il"] for line in lines if line["event"] == "task"] == first["class_il"]["matrix"]
+
+
+# Faults ---------------------------------------------------------------------------------------------------------------
+
+
+class Faulty:
+    """os functions that fail: `rename` from or to a name, so many times."""
+
+    def __init__(self, monkeypatch, error: int, times: int, ends: str, done: bool = False):
+        self.left, rename = times, Path.rename
+
+        def failing(path, target):
+            if self.left and str(target).endswith(ends):
+                self.left -= 1
+                if done:  # a network folder may do it and report that it failed
+                    rename(path, target)
+                raise OSError(error, os.strerror(error))
+            return rename(path, target)
+
+        monkeypatch.setattr(Path, "rename", failing)
+        monkeypatch.setattr("everlearn.experiments.store.PAUSES", (0.0, 0.0))
+
+
+@pytest.mark.parametrize("error", (errno.EIO, errno.EBUSY, errno.ESTALE))
+@pytest.mark.parametrize("done", (False, True))
+def test_a_move_that_fails_once_is_tried_again(store, monkeypatch, error, done):
+    Faulty(monkeypatch, error, 1, EXPERIMENT.name, done)
+    record(store)
+    assert store.result(EXPERIMENT) == RESULT and names(store) == [EXPERIMENT.name]
+
+
+@pytest.mark.parametrize("old", (False, True))
+def test_a_run_that_cannot_be_moved_is_kept_and_comes_to_its_place_later(store, monkeypatch, old):
+    if old:
+        record(store)
+    better = RESULT | {"class_il": MEASURED | {"acc": 70.0}}
+    fault = Faulty(monkeypatch, errno.EIO, 3, f"{os.sep}{EXPERIMENT.name}")
+    with pytest.raises(Stopped, match=r"is complete and cannot be moved .*Input/output error.*; the same command"):
+        record(store, better)
+    assert store.result(EXPERIMENT) == (RESULT if old else None)
+    assert not fault.left and f"{EXPERIMENT.name}.part" in names(store)
+    with pytest.raises(Done), store.recording(EXPERIMENT, fresh=False):
+        pytest.fail("it is complete")
+    assert names(store) == [EXPERIMENT.name] and store.result(EXPERIMENT) == better
+
+
+@pytest.mark.parametrize("step", ("seal", "old away", "moved", "cleared"))
+def test_killed_anywhere_in_its_end_a_run_is_lost_to_nobody(store, monkeypatch, step):
+    """Killed just before each of the steps that make a run complete; the checkpoint is there until the last."""
+    record(store)
+    better = RESULT | {"class_il": MEASURED | {"acc": 70.0}}
+    if not (child := os.fork()):
+        from everlearn.experiments import store as module
+
+        kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        move, place = module._move, module._remove
+        at = {"old away": ".old", "moved": EXPERIMENT.name}.get(step)
+        module._move = lambda source, target: (
+            kill() if str(target).endswith(at or "?") else None,
+            move(source, target),
+        )
+        module._remove = lambda path: kill() if step == "cleared" and path.name == "checkpoint" else place(path)
+        if step == "seal":
+            module._seal = kill
+        os.environ["EVERLEARN_CHECKPOINT"] = "0"
+        with store.recording(EXPERIMENT) as recording:
+            recording.line({"event": "epoch"})
+            recording.checkpoint(lambda: {"x": torch.zeros(1)})
+            recording.result(better)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    if step == "seal":
+        assert (store.part(EXPERIMENT) / "checkpoint").exists()
+    store.prepare([EXPERIMENT])  # as the next command does
+    assert names(store) == [EXPERIMENT.name]
+    assert store.result(EXPERIMENT) == (RESULT if step == "seal" else better)
+
+
+def test_what_killed_processes_left_is_cleared_and_what_others_hold_is_not(store):
+    record(store)
+    for left in (f".{EXPERIMENT.name}.part.123", f"{EXPERIMENT.name}.old", f"{EXPERIMENT.name}.part"):
+        (store.root / left / "inner").mkdir(parents=True)
+    (store.root / ".77.probe").touch()
+    (store.root / ".mine").touch()
+    with store.recording(Experiment.of("er", memory=21, epochs=1)) as other:
+        other.result(RESULT)
+        store.prepare([EXPERIMENT, Experiment.of("er", memory=21, epochs=1)])
+        assert names(store) == sorted([".mine", EXPERIMENT.name, other.folder.name])
+
+
+@pytest.mark.parametrize("file", ("experiment.json", "metrics.jsonl", "weighting.safetensors"))
+@pytest.mark.parametrize("damage", (lambda f: f.unlink(), lambda f: f.write_bytes(f.read_bytes()[:-1] + b"?")))
+def test_a_file_that_is_not_what_was_written_is_named(store, file, damage):
+    with store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch"})
+        recording.tensors("weighting", {"x": torch.zeros(3)})
+        recording.result(RESULT)
+    damage(store.path(EXPERIMENT) / file)
+    with pytest.raises(Edited, match=rf"{file} is not what was written.*; remove the folder .*, or --accept-edited"):
+        store.result(EXPERIMENT)
+    assert Store(store.root, edited=True).result(EXPERIMENT) == RESULT
+
+
+def test_a_digit_changed_in_a_result_is_noticed_and_a_result_from_before_checksums_is_read(store):
+    file = record(store) / "result.json"
+    file.write_text(file.read_text().replace("61.5", "91.5", 1))
+    with pytest.raises(Edited, match=r"result\.json is not what was written"):
+        store.result(EXPERIMENT)
+    file.write_text(json.dumps(RESULT))
+    assert store.result(EXPERIMENT) == RESULT
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"class_il": MEASURED | {"acc": "61.5"}},
+        {"class_il": MEASURED | {"matrix": [[1.0], [1.0, 2.0]]}},
+        {"task_il": MEASURED | {"bwt": float("nan")}},
+        {"experiment": EXPERIMENT.document() | {"seed": "0"}},
+        {"provenance": []},
+        {"seconds": "long"},
+    ],
+)
+def test_a_sound_seal_on_wrong_contents_is_one_sentence(store, wrong):
+    file = record(store) / "result.json"
+    file.write_text(json.dumps(sealed(RESULT | wrong)))
+    with pytest.raises(Damaged, match=r"not the record of a run; remove the folder"):
+        store.result(EXPERIMENT)
+
+
+def test_nested_json_and_a_pipe_are_no_results(store):
+    file = record(store) / "result.json"
+    file.write_text("[" * 100_000)
+    with pytest.raises(Damaged, match="is not whole"):
+        store.result(EXPERIMENT)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(Damaged, match="is not whole"):
+        store.result(EXPERIMENT)
+
+
+# Locks ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lockless(monkeypatch):
+    """A file system without locks."""
+
+    def refuse(descriptor, **_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock, "lock_descriptor", refuse)
+    monkeypatch.setattr(locks, "BEAT", 0.05)
+    monkeypatch.setattr(locks, "SETTLED", 0.0)
+
+
+@pytest.mark.filterwarnings("ignore::everlearn.errors.Notice")
+def test_without_locks_a_file_that_is_touched_keeps_others_out(store, lockless, monkeypatch):
+    with store.recording(EXPERIMENT) as recording:
+        holder = recording.folder / "lock.alive"
+        assert holder.read_text() == f"{socket.gethostname()} {os.getpid()}"
+        with pytest.raises(BadInput, match="another process"), store.recording(EXPERIMENT):
+            pass
+        before = holder.stat().st_mtime_ns
+        while holder.stat().st_mtime_ns == before:  # it is touched
+            time.sleep(0.01)
+        recording.result(RESULT)
+    assert store.result(EXPERIMENT) == RESULT and names(store) == [EXPERIMENT.name]
+    assert sorted(path.name for path in store.path(EXPERIMENT).iterdir()) == [
+        "experiment.json",
+        "metrics.jsonl",
+        "result.json",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::everlearn.errors.Notice")
+@pytest.mark.parametrize("holder, age, free", [("elsewhere 7", 61, True), ("elsewhere 7", 30, False), ("", 61, True)])
+def test_without_locks_a_holder_that_is_silent_is_dead(store, lockless, holder, age, free):
+    part = store.part(EXPERIMENT)
+    part.mkdir(parents=True)
+    (part / "lock.alive").write_text(holder)
+    os.utime(part / "lock.alive", (time.time() - age,) * 2)
+    if free:
+        record(store)
+        assert names(store) == [EXPERIMENT.name]
+    else:
+        with pytest.raises(BadInput, match="another process"):
+            record(store)
+
+
+@pytest.mark.filterwarnings("ignore::everlearn.errors.Notice")
+def test_without_locks_a_process_of_this_machine_that_is_gone_is_not_waited_for(store, lockless):
+    if not (child := os.fork()):
+        with store.recording(EXPERIMENT):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    assert (store.part(EXPERIMENT) / "lock.alive").exists()
+    record(store)
+    assert names(store) == [EXPERIMENT.name]
+
+
+def test_that_there_are_no_locks_is_said(store, lockless):
+    with pytest.warns(Notice, match=r"has no locks \(No locks available\)"):
+        record(store)
+
+
+def test_a_lock_is_neither_emptied_nor_a_pipe(store, monkeypatch):
+    part = store.part(EXPERIMENT)
+    part.mkdir(parents=True)
+    (part / "lock").write_text("mine")
+    with store.recording(EXPERIMENT) as recording:
+        assert (part / "lock").read_text() == "mine"
+        recording.result(RESULT)
+    store.forget(EXPERIMENT)
+    part.mkdir()
+    os.mkfifo(part / "lock")
+    with pytest.raises(BadInput, match="cannot be locked"):
+        record(store)

@@ -402,3 +402,51 @@ def test_a_ray_cluster_that_loses_a_node_completes_the_study_with_the_same_numbe
     here = launchers.perform(experiments, Store("here"), device="cpu")
     assert lost and [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
     assert across(outcomes)["class_il"] == across(here)["class_il"]
+
+
+# Size -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "text, runs",
+    [
+        ("seeds = 1_000_000_000\n[[grid]]\nmethod = 'er'", "1,000,000,000"),
+        (f"seeds = 1\n[[grid]]\nmethod = 'er'\nlr = {[0.1 + n for n in range(100_000)]}", "100,000"),
+        (
+            "seeds = 1\n[[grid]]\nmethod = 'er'\n"
+            + "\n".join(f"{key} = {list(range(1, 1001))}" for key in ("memory", "batch", "epochs")),
+            "1,000,000,000",
+        ),
+    ],
+)
+def test_a_study_too_large_is_counted_and_refused_before_it_is_written_out(text, runs):
+    Path("large.toml").write_text(text)
+    started = time.monotonic()
+    result = call("study large.toml --dry-run")
+    assert result.exit_code == 2 and f"a study of {runs} runs, more than 20,000; --max-runs" in result.stderr
+    assert time.monotonic() - started < 20
+
+
+def test_a_larger_study_is_made_if_that_is_asked_for():
+    assert "of 8 runs, more than 5; --max-runs 8 allows it" in call("study mine.toml --dry-run --max-runs 5").stderr
+    assert call("study mine.toml --dry-run --max-runs 8").exit_code == 0
+    assert "--max-runs" in call("study digits --seeds 1000000000 --dry-run").stderr
+    assert "more than 20000" in call("run er --seeds 1000000000").stderr
+    (row,) = studies.study("digits", 1500, only=["er"], most=1500).rows.values()
+    assert [experiment.seed for experiment in row] == list(range(1500))
+    assert row[7] == Experiment.of("er", seed=7) and row[7].hash == Experiment.of("er", seed=7).hash
+
+
+def test_a_result_changed_by_hand_is_a_failed_run_of_a_study_unless_it_is_accepted():
+    assert call("study mine.toml").exit_code == 0
+    file = next(Path("runs").glob("*-er-*/result.json"))
+    document = json.loads(file.read_text())
+    document["class_il"]["acc"] = 83.9
+    file.write_text(json.dumps(document))
+    told = call("study mine.toml")
+    assert told.exit_code == 1 and "result.json is not what was written; remove the folder" in told.stderr
+    assert "83.9" not in told.stdout
+    assert call("study mine.toml --accept-edited").exit_code == 0
+    for command in ("compare runs", "report runs --html page.html"):
+        assert call(command).exit_code == 0
+    assert "is not what was written" in call("compare runs").stdout
+    assert "is not what was written" not in call("compare runs --accept-edited").stdout
+    assert "1 of 6 runs have no checksum" in call("compare runs --accept-edited").stdout

@@ -53,6 +53,11 @@ class Spec:
         found |= {"source": self.source} if self.source else {}
         return json.loads(json.dumps(found | ({"at": self.at} if self.at else {})))
 
+    @functools.cached_property
+    def words(self) -> str:
+        """The document as text, without where it lies; the same for the same thing."""
+        return json.dumps({key: value for key, value in self.document().items() if key != "at"}, sort_keys=True)
+
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Spec:
         """As it was written down, without a look at whether it is still there."""

@@ -13,12 +13,14 @@ from everlearn.cli.options import (
     Data,
     Deterministic,
     Device,
+    Edited,
     Fresh,
     Out,
     Pack,
     Quiet,
     Where,
     print_json,
+    print_record,
     report_failures,
 )
 from everlearn.errors import BadInput
@@ -45,6 +47,7 @@ def app(
     fresh: Fresh = False,
     pack: Pack = None,
     deterministic: Deterministic = False,
+    edited: Edited = False,
 ) -> None:
     """Run records again from their own settings, and see whether the numbers come out the same."""
     from everlearn.experiments import provenance, records
@@ -53,9 +56,9 @@ def app(
     from everlearn.report import console, tables
     from everlearn.report.progress import watched
 
-    then, store, out = {}, Store(out_dir), console()
+    then, store, out = {}, Store(out_dir, edited), console()
     for path in paths:
-        experiment, document = records.read(path, data)
+        experiment, document = records.read(path, data, edited)
         if experiment in then:
             raise BadInput(f"{path} is a second record of {experiment.name}; compare one at a time")
         if store.path(experiment).resolve() in (path.resolve(), path.resolve().parent):
@@ -77,7 +80,7 @@ def app(
     outcomes = dict(zip(then, watched(list(then), store, quiet, keep_going=True, **chosen)))
     pairs = {e.name: (then[e], now) for e, now in outcomes.items() if isinstance(now, dict)}
     if as_json:
-        print_json({n: {"then": pair[0], "now": pair[1], "same": records.same(*pair)} for n, pair in pairs.items()})
+        print_record({n: {"then": pair[0], "now": pair[1], "same": records.same(*pair)} for n, pair in pairs.items()})
     elif pairs:
         out.print(tables.again(pairs))
         out.print("In %. same: accuracies, of a task after a task, that are equal to the last digit.", style="dim")

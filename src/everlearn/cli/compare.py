@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, fail, tell
-from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, print_json
+from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, print_json
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
@@ -45,6 +45,7 @@ def app(
         Optional[str],
         typer.Option("--fail-if-worse", metavar="METRIC", help="Exit with 1 if the second path is worse; see below."),
     ] = None,
+    edited: Edited = False,
 ) -> None:
     """See runs, studies and records side by side: mean ± std, gains, published figures, settings that differ."""
     from everlearn.collection import collect, judging
@@ -56,7 +57,7 @@ def app(
         judging.metric(worse)
         if len(paths) != 2:
             raise BadInput(f"--fail-if-worse compares a second path with a first; {len(paths)} are given")
-    found = collect(paths)
+    found = collect(paths, edited=edited)
     remarks = list(board.remarks(found))
     if not found.rows:
         more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
@@ -80,17 +81,17 @@ def app(
     if html is not None:
         from everlearn.report.web.page import page
 
-        html.write_text(page([str(path) for path in paths]), encoding="utf-8")
+        html.write_text(page([str(path) for path in paths], edited=edited), encoding="utf-8")
         tell(f"written to {html}")
     if worse is not None:
-        judge(paths, worse)
+        judge(paths, worse, edited)
 
 
-def judge(paths: list[Path], metric: str) -> None:
+def judge(paths: list[Path], metric: str, edited: bool) -> None:
     """Say which rows are worse; then the command has failed."""
     from everlearn.collection import collect, judging
 
-    before, after = (collect([path]) for path in paths)
+    before, after = (collect([path], edited=edited) for path in paths)
     bad = [verdict for verdict in judging.judged(before, after, metric) if verdict.worse]
     for verdict in bad:
         interval = "" if verdict.half_width is None else f" ± {verdict.half_width:.2f}"

@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 
 from everlearn.cli.app import command
-from everlearn.cli.options import AsJson, Device, Fresh, Out, Quiet, Where, folders, print_json
+from everlearn.cli.options import AsJson, Device, Fresh, Out, Quiet, Where, folders, print_record
 
 
 @command("Example: everlearn demo")
 def app(
     out_dir: Out = Path("runs"),
-    seeds: Annotated[int, typer.Option(help="Runs of each method.", min=1)] = 3,
+    seeds: Annotated[int, typer.Option(help="Runs of each method.", min=1, max=1000)] = 3,
     device: Where = Device.auto,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -31,7 +31,7 @@ def app(
     found = dict(zip(experiments, watched(experiments, store, quiet, device=device.value, fresh=fresh)))
     by_method = {label: [found[experiment] for experiment in row] for label, row in rows.items()}
     if as_json:
-        return print_json({label: records.several(runs) for label, runs in by_method.items()})
+        return print_record({label: records.several(runs) for label, runs in by_method.items()})
     title = f"Split-Digits, memory 20, 10 epochs per task, {seeds} seed{'s' * (seeds > 1)}, in %"
     out.print(tables.results(by_method, title=title))
     out.print(

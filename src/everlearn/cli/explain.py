@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
+from everlearn.cli.options import Edited
 
 
 @command("Examples: everlearn explain runs/digits-er-m100-e5-s0-…, everlearn explain RUN --html page.html")
@@ -16,6 +17,7 @@ def app(
     html: Annotated[
         Optional[Path], typer.Option("--html", help="Write a self-contained page instead of printing.")
     ] = None,
+    edited: Edited = False,
 ) -> None:
     """See what a run learned and forgot: accuracy of each class over the tasks, what was forgotten to what, what the
     memory holds; of a relational run also the weights over training, the net's answers, which classes disturb which."""
@@ -25,7 +27,7 @@ def app(
 
     out = console()
     if html is None:
-        show(run, out)
+        show(run, out, edited)
     else:
-        html.write_text(page(run), encoding="utf-8")
+        html.write_text(page(run, edited), encoding="utf-8")
         out.print(f"written to {html}", soft_wrap=True)

@@ -93,6 +93,10 @@ Deterministic = Annotated[
     bool, typer.Option("--deterministic", help="The same bits every time on the same GPU, more slowly.")
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
+MOST_SEEDS = 20_000
+Edited = Annotated[
+    bool, typer.Option("--accept-edited", help="Take results that were changed since they were written as they are.")
+]
 Trained = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a run, or one that `teach` or learner.save made.")
 ]
@@ -120,6 +124,8 @@ def seeded(seed: int | None, seeds: int | None, **given: Any) -> list[dict[str, 
         raise BadInput("--seed runs one seed and --seeds several; give one of the two")
     if seeds is not None and seeds < 1:
         raise BadInput(f"--seeds {seeds} runs nothing; give at least 1")
+    if seeds is not None and seeds > MOST_SEEDS:
+        raise BadInput(f"--seeds {seeds} is more than {MOST_SEEDS}; `everlearn study` takes more, with --max-runs")
     chosen = assignments(given.pop("settings") or [])
     placed = {**given, "seed": seed if seeds is None else seeds}
     for key in chosen:
@@ -143,6 +149,13 @@ def assignments(words: Sequence[str], option: str = "--set") -> dict[str, str]:
 
 def print_json(document: Mapping[str, Any]) -> None:
     print(json.dumps(document, indent=1))
+
+
+def print_record(document: Mapping[str, Any]) -> None:
+    """JSON that may be kept: with a checksum, so that a change of it is noticed."""
+    from everlearn.experiments.seals import sealed
+
+    print_json(sealed(document))
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:

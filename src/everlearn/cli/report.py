@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, tell
-from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown
+from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown, Edited
 from everlearn.errors import BadInput, printable
 
 EXAMPLES = """Examples:
@@ -35,6 +35,7 @@ def app(
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
     only: Annotated[Optional[str], typer.Option("--only", help="Rows whose label has these words.")] = None,
+    edited: Edited = False,
 ) -> None:
     """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
     from everlearn.collection import collect
@@ -45,7 +46,7 @@ def app(
     if as_csv + as_markdown + as_latex > 1:
         raise BadInput("--csv, --markdown and --latex are one table each; give one of them")
     places = [str(path) for path in paths or [Path("runs")]]
-    found = chosen(collect(places), only)
+    found = chosen(collect(places, edited=edited), only)
     table = as_csv or as_markdown or as_latex
     if table:
         print(board.text(found, {}, as_csv, as_latex))

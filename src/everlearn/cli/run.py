@@ -27,7 +27,7 @@ from everlearn.cli.options import (
     Weighting,
     Where,
     folders,
-    print_json,
+    print_record,
     seeded,
 )
 
@@ -75,7 +75,7 @@ def app(
     how = dict(fresh=fresh, keep=keep, pack=pack, deterministic=deterministic)
     documents = watched(experiments, store, quiet, **how, **where)
     if as_json:
-        return print_json(records.several(documents) if seeds else documents[0])
+        return print_record(records.several(documents) if seeds else documents[0])
     if len(documents) == 1 and not quiet:
         out.print(tables.matrix(documents[0]["class_il"]["matrix"], "Class-IL accuracy on each task, in %"), crop=False)
     out.print(tables.settings(documents, title=f"{experiments[0].label} on {stream}, in %"))

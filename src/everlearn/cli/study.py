@@ -14,6 +14,7 @@ from everlearn.cli.options import (
     Data,
     Deterministic,
     Device,
+    Edited,
     Fresh,
     Keep,
     Out,
@@ -22,6 +23,7 @@ from everlearn.cli.options import (
     Where,
     assignments,
     print_json,
+    print_record,
     report_failures,
 )
 
@@ -81,6 +83,10 @@ def app(
     keep: Keep = False,
     pack: Pack = None,
     deterministic: Deterministic = False,
+    edited: Edited = False,
+    most: Annotated[
+        Optional[int], typer.Option("--max-runs", help="Refuse a study of more runs.  [default: 20000]", min=1)
+    ] = None,
 ) -> None:
     """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
     from everlearn.experiments import records, studies
@@ -89,18 +95,18 @@ def app(
     from everlearn.report import catalogue, console, tables
     from everlearn.report.progress import watched
 
-    out, store = console(), Store(out_dir)
+    out, store = console(), Store(out_dir, edited)
     if name is None:
         return out.print(catalogue.studies())
     own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
     given = (
         assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
     )
-    chosen = studies.study(name, seeds, only or [], given)
+    chosen = studies.study(name, seeds, only or [], given, most or studies.MOST)
     bases = studies.bases(chosen, against) if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]
     if dry_run:
-        done = {experiment for experiment in experiments if store.has(experiment)}
+        done = set(store.done(experiments))
         counts = {label: {"runs": len(row), "done": len(done.intersection(row))} for label, row in chosen.rows.items()}
         return print_json({"study": chosen.name, "rows": counts}) if as_json else out.print(tables.plan(chosen, done))
     where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack)
@@ -112,7 +118,7 @@ def app(
         found = records.study(chosen, of, store)
         for label, (base, gain) in gains.items():
             found["rows"][label]["gain"] = {"on": base, **gain} if gain else None
-        print_json(found)
+        print_record(found)
     elif documents:
         out.print(tables.study(chosen, documents))
         if gains:

@@ -24,7 +24,7 @@ from everlearn.cli.options import (
     Seeds,
     Settings,
     Where,
-    print_json,
+    print_record,
     seeded,
 )
 
@@ -70,7 +70,7 @@ def app(
     each = list(dict.fromkeys(experiment for row in rows.values() for experiment in row))  # tuned may be the default
     results = dict(zip(each, watched(each, store, quiet, fresh=fresh, **where)))
     if as_json:
-        return print_json({"search": found, **records.study(Study(f"tune {label}", "", rows), results, store)})
+        return print_record({"search": found, **records.study(Study(f"tune {label}", "", rows), results, store)})
     documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
     for table in tables.tuning(found, documents, f"{label} on {stream}"):
         out.print(table)

@@ -11,15 +11,16 @@ from everlearn.collection.model import Collection, Run
 from everlearn.collection.rows import rows
 
 
-def collect(paths: Sequence[Path | str], index: bool = True) -> Collection:
+def collect(paths: Sequence[Path | str], index: bool = True, edited: bool = False) -> Collection:
     """What is under these paths: folders of runs, folders of such, studies, records, JSON documents.
 
-    A path that is not there is refused. What is damaged, foreign or not complete is named, and the rest is read. With
-    `index`, a folder of many runs gets a small file that makes the next reading faster.
+    A path that is not there is refused. What is damaged, foreign or not complete is named, and the rest is read. What
+    is not as it was written is damaged, unless it may be `edited`. With `index`, a folder of many runs gets a small
+    file that makes the next reading faster.
     """
     found = Found()
     for path in dict.fromkeys(map(str, paths)):
-        found.add(Look(path, index).found())
+        found.add(Look(path, index, edited).found())
     runs = [_with_curves(run, found.curves) for run in found.runs]
     return Collection(rows(runs), tuple(found.unfinished), tuple(found.problems))
 

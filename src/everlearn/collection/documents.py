@@ -15,13 +15,13 @@ from typing import Any
 
 from everlearn.collection.model import SETTINGS, Figures, Matrices, Repeat, Run, no_figures
 from everlearn.errors import BadInput
-from everlearn.experiments import records
+from everlearn.experiments import records, seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 
 Digest = dict[str, Any]  # fields of a Run, without where it was found
-FORMAT = 1  # of digests: raised when they come to mean something else
+FORMAT = 2  # of digests: raised when they come to mean something else
 WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
@@ -47,9 +47,30 @@ def kind(document: Any) -> str:
     return "again" if each("then", "now") else "demo" if each("runs") else "foreign"
 
 
-def digests(document: Any, name: str, place: str) -> list[Digest]:
-    """The runs in a document that was read from `place`; ValueError and its like where it is not whole."""
-    what = kind(document)
+def digests(opened: seals.Opened, name: str, place: str, edited: bool = False) -> list[Digest]:
+    """The runs in a document that was read from `place`; ValueError and its like where it is not whole. A result within
+    it may have a seal of its own."""
+    document, what = opened.document, kind(opened.document)
+    if not opened.sealed:
+        document = _unsealed(document, what, edited)
+    return [found | {"sealed": opened.sealed} for found in _digests(document, what, name, place)]
+
+
+def _unsealed(document: Any, what: str, edited: bool) -> Any:
+    """The same with the seals of the results in it looked at and taken off."""
+    each = lambda runs: [seals.opened(run, edited).document for run in runs]
+    if what == "seeds":
+        return document | {"runs": each(document["runs"])}
+    if what == "demo":
+        return {label: row | {"runs": each(row["runs"])} for label, row in document.items()}
+    if what == "again":
+        return {
+            of: pair | dict(zip(("then", "now"), each([pair["then"], pair["now"]]))) for of, pair in document.items()
+        }
+    return document
+
+
+def _digests(document: Any, what: str, name: str, place: str) -> list[Digest]:
     if what == "run":
         return [digest(document, name)]
     if what == "seeds":
@@ -227,7 +248,8 @@ def made(digest: Digest, place: Path, given: str) -> Run:
     } != {dict}:
         raise ValueError("no digest")
     words = [*more["classes"], *(more[key] for key in ("name", "key", "title")), more.get("label") or ""]
-    if not all(isinstance(word, str) for word in words) or type(more["seed"]) not in (int, type(None)):
+    known = type(more["seed"]) in (int, type(None)) and type(more["sealed"]) is bool
+    if not known or not all(isinstance(word, str) for word in words):
         raise ValueError("no digest")
     more["classes"] = tuple(more["classes"])
     more["repeats"] = tuple(Repeat(str(where), bool(same)) for where, same in more.get("repeats", ()))

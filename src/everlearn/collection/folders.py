@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -16,12 +15,16 @@ from everlearn.collection import documents
 from everlearn.collection.index import Index, stamp
 from everlearn.collection.model import Problem, Run, Unfinished
 from everlearn.errors import BadInput
-from everlearn.experiments.store import CHECKPOINT, read_result
+from everlearn.experiments import seals
+from everlearn.experiments.results import LINES, RESULT, read_opened
+from everlearn.experiments.store import CHECKPOINT
 
 DEEPEST = 3  # folders within folders
-LARGEST = 1 << 26  # bytes of a document
-SIGNS = ("experiment.json", "metrics.jsonl", CHECKPOINT, "lock")  # of a run, complete or not
+SIGNS = ("experiment.json", LINES, CHECKPOINT, "lock")  # of a run, complete or not
 NOTHING = "there is no run, study or record in it"
+
+
+Read = tuple[list[documents.Digest], list[str]]  # what was read, and the files it was read from
 
 
 @dataclass
@@ -42,13 +45,14 @@ class Found:
 
 
 class Look:
-    """A look at a path that was given."""
+    """A look at a path that was given. What is not as it was written is damaged, unless it may be `edited`."""
 
-    def __init__(self, given: Path | str, indexed: bool = True):
-        self.given, self.root = str(given), Path(given)
+    def __init__(self, given: Path | str, indexed: bool = True, edited: bool = False):
+        self.given, self.root, self.edited = str(given), Path(given), edited
         if self.root.name in ("", ".."):  # `.` is to be known by its name, too
             self.root = self.root.resolve()
-        self.index = Index(self.root) if indexed and self.root.is_dir() else None
+        # What was edited is not to be in an index that others trust.
+        self.index = Index(self.root) if indexed and not edited and self.root.is_dir() else None
 
     def found(self) -> Found:
         """All that is there."""
@@ -83,7 +87,7 @@ class Look:
 
     def _run(self, folder: Path, found: Found) -> bool:
         """Is it a run's folder? Then what there is of it is found."""
-        status = _stat(folder / "result.json")
+        status = _stat(folder / RESULT)
         if status is None and not any((folder / name).exists() for name in SIGNS) and folder.exists():
             return False
         if folder.suffix == ".part":
@@ -92,11 +96,16 @@ class Look:
             except FileNotFoundError:  # it has just been completed, or given up
                 self._run(folder.with_name(folder.name.removesuffix(".part")), found)
         elif status is not None:
-            read = lambda: documents.digests(read_result(folder), folder.resolve().name, self._relative(folder))
-            self._remembered(folder, f"{self._relative(folder)}/", status, read, found)
+            self._remembered(folder, f"{self._relative(folder)}/", lambda: self._result(folder), found)
         elif folder.exists():  # and was not moved away between the two looks
             found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
         return True
+
+    def _result(self, folder: Path) -> Read:
+        """What a run's folder says, and the files that have been looked at for it."""
+        found = read_opened(folder, self.edited)
+        name = folder.resolve().name
+        return documents.digests(found, name, self._relative(folder)), [RESULT, *found.files]
 
     def _document(self, file: Path, status: os.stat_result | None, found: Found, strange: Found | None = None) -> None:
         """A file of JSON; what is none of ours is set apart as strange."""
@@ -105,35 +114,29 @@ class Look:
             return  # removed in the meantime
         if status is None or not stat.S_ISREG(status.st_mode):
             return strange.problems.append(Problem("foreign", file, "it is no regular file"))
-        if status.st_size > LARGEST:
+        if status.st_size > seals.LARGEST:
             return strange.problems.append(Problem("foreign", file, "it is too large for a record"))
         wrong: dict[str, str] = {}
 
-        def read() -> list[documents.Digest]:
-            document = json.loads(file.read_text(encoding="utf-8"))
-            if documents.kind(document) == "curves":
+        def read() -> Read:
+            opened = seals.opened(seals.read(file), self.edited)
+            if documents.kind(opened.document) == "curves":
                 found.curves[file.stem] = file
-                return []
-            wrong.update(documents.failures(document))
-            return documents.digests(document, file.stem, self._relative(file))
+                return [], [""]
+            wrong.update(documents.failures(opened.document))
+            return documents.digests(opened, file.stem, self._relative(file), self.edited), [""]
 
         try:
-            self._remembered(file, self._relative(file), status, read, found, lambda: not wrong)
+            self._remembered(file, self._relative(file), read, found, lambda: not wrong)
         except documents.Foreign as error:
             strange.problems.append(Problem("foreign", file, str(error)))
         found.problems += [Problem("failed", file.parent / run, why) for run, why in wrong.items()]
 
     def _remembered(
-        self,
-        place: Path,
-        name: str,
-        status: os.stat_result,
-        read: Callable[[], list[documents.Digest]],
-        found: Found,
-        keep: Callable[[], bool] = lambda: True,
+        self, place: Path, name: str, read: Callable[[], Read], found: Found, keep: Callable[[], bool] = lambda: True
     ) -> None:
         """The runs of a file, from the index or by reading it; what goes wrong is a problem."""
-        now = stamp(status)
+        now = lambda file: stamp(f"{place}{os.sep}{file}" if file else place)
         known = self.index.get(name, now) if self.index else None
         if known is not None:
             with contextlib.suppress(*documents.WRONG):
@@ -141,12 +144,16 @@ class Look:
                 return
             self.index.drop(name)
         try:
-            digests = read()
+            before = {file: now(file) for file in os.listdir(place)} if place.is_dir() else {"": now("")}
+            digests, files = read()
             runs = [documents.made(digest, place, self.given) for digest in digests]
         except documents.Foreign:
             raise
         except OSError as error:
             return found.problems.append(Problem("damaged", place, f"it cannot be read: {error.strerror}"))
+        except seals.Edited as error:
+            why = str(error) if place.is_dir() else f"{error}; {seals.ANYWAY}"
+            return found.problems.append(Problem("damaged", place, why))
         except BadInput as error:
             if place.exists():  # and was not removed in the meantime
                 found.problems.append(_no_result(place, str(error)))
@@ -155,18 +162,18 @@ class Look:
             return found.problems.append(Problem("damaged", place, "it is not whole, or no record of a run"))
         found.runs += runs
         if self.index and runs and keep():
-            self.index.put(name, now, digests)
+            self.index.put(name, {file: before.get(file) for file in files}, digests)
 
     def _unfinished(self, folder: Path) -> Unfinished:
         """A run's folder that is not complete: how far it is."""
         known: documents.Digest = {"title": "", "settings": {}}
         seed = None
         with contextlib.suppress(OSError, *documents.WRONG):
-            document = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+            document = seals.read(folder / "experiment.json")
             known, seed = documents.described_by(document), int(document["seed"])
         try:
-            lines = (folder / "metrics.jsonl").read_bytes()
-            touched = os.stat(folder / "metrics.jsonl").st_mtime
+            lines = (folder / LINES).read_bytes()
+            touched = os.stat(folder / LINES).st_mtime
         except OSError:
             lines, touched = b"", os.stat(folder).st_mtime
         of = lambda event: sum(line.startswith(b'{"event": "%b"' % event) for line in lines.split(b"\n")[:-1])

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from everlearn.experiments import seals
 from everlearn.weightings.diagnostics import QUANTILES
 
 ENDS = ('{"event": "task"', '{"event": "review"')  # how lines begin that are written at the end of a task
@@ -165,8 +166,8 @@ def curves(document: dict) -> tuple[Epoch, ...]:
 def read_curves(file: Path) -> History:
     """The history of a record's curves: its epochs alone."""
     try:
-        return History(epochs=curves(json.loads(file.read_text(encoding="utf-8"))))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
+        return History(epochs=curves(seals.opened(seals.read(file)).document))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
         return History(damage=f"{file.name} is missing or damaged")
 
 

@@ -1,8 +1,8 @@
 """An index of a folder of runs: what was read of each file, so that it need not be read again.
 
 It is one file beside the runs, compressed JSON, written aside and moved into place: whoever reads it finds a whole one
-or none, without a lock. An entry counts only for a file of the same size, time of change and number on the disk, so an
-index that is old, damaged or somebody else's costs time and nothing more.
+or none, without a lock. An entry counts only while all files it was read from and checked with have the same size, time
+of change and number on the disk, so an index that is old, damaged or somebody else's costs time and nothing more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import time
 import zlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,18 @@ from everlearn.version import __version__
 NAME = ".everlearn-index"
 LEAST = 100  # files; fewer are read as fast
 YOUNG = 2.0  # seconds: a file changed so lately may change once more without its time showing it
+ABANDONED = 600.0  # seconds: nobody writes an index for so long
 LARGEST = 1 << 30  # bytes of an index, unpacked
 
 Stamp = list[int]
 
 
-def stamp(stat: os.stat_result) -> Stamp:
-    """What tells a file from a changed one."""
+def stamp(file: Path | str) -> Stamp | None:
+    """What tells a file from a changed one; None if it is not there."""
+    try:
+        stat = os.stat(file)
+    except (OSError, ValueError):
+        return None
     return [stat.st_mtime_ns, stat.st_size, stat.st_ino]
 
 
@@ -37,17 +43,20 @@ class Index:
     def __init__(self, folder: Path):
         self.file, self.old, self.new, self.changed = folder / NAME, _read(folder / NAME), {}, False
 
-    def get(self, name: str, now: Stamp) -> list[Digest] | None:
-        """What was read of a file, if it is still the same."""
+    def get(self, name: str, now: Callable[[str], Stamp | None]) -> list[Digest] | None:
+        """What was read of some files, if they are still the same; `now` is the stamp of each."""
         entry = self.old.get(name)
-        if not isinstance(entry, list) or len(entry) != 2 or entry[0] != now:
+        if not isinstance(entry, list) or len(entry) != 2 or not isinstance(entry[0], dict) or not entry[0]:
+            return None
+        if any(now(file) != then for file, then in entry[0].items()):
             return None
         self.new[name] = entry
         return entry[1]
 
-    def put(self, name: str, now: Stamp, digests: list[Digest]) -> None:
-        if time.time() - now[0] / 1e9 > YOUNG:
-            self.new[name], self.changed = [now, digests], True
+    def put(self, name: str, stamps: Mapping[str, Stamp | None], digests: list[Digest]) -> None:
+        limit = (time.time() - YOUNG) * 1e9
+        if all(stamp and stamp[0] < limit for stamp in stamps.values()):
+            self.new[name], self.changed = [stamps, digests], True
 
     def drop(self, name: str) -> None:
         """An entry that turned out to be none."""
@@ -60,6 +69,9 @@ class Index:
         document = {"format": FORMAT, "version": __version__, "files": self.new}
         beside = self.file.with_name(f"{NAME}.{os.getpid()}.{time.monotonic_ns()}")
         with contextlib.suppress(OSError):
+            for left in self.file.parent.glob(f"{NAME}.*"):  # by a process that was killed at this point
+                if time.time() - left.stat().st_mtime > ABANDONED:
+                    left.unlink()
             try:
                 beside.write_bytes(zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1))
                 os.replace(beside, self.file)

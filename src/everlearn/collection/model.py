@@ -54,6 +54,7 @@ class Run:
     seconds: float | None
     classes: tuple[str, ...]
     provenance: dict[str, Any]
+    sealed: bool  # it has checksums, and is what was written
     label: str | None = None  # of its row, where it came with one
     study: str | None = None
     published: dict[str, dict[str, Figure | None]] | None = None  # where its document has it

@@ -138,9 +138,11 @@ class Experiment:
 
     def document(self) -> dict[str, Any]:
         """All settings as plain data, as they are written down and read back."""
-        specs = {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
-        named = {kind: spec and spec.document() for kind, spec in specs.items()}
+        named = {kind: spec and spec.document() for kind, spec in self._specs().items()}
         return {**named, "training": self._training(), "memory": self.memory, "seed": self.seed}
+
+    def _specs(self) -> dict[str, Spec]:
+        return {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
 
     def settings(self) -> dict[str, Any]:
         """All settings side by side, by the names they are set by."""
@@ -168,15 +170,16 @@ class Experiment:
         plain = self.weighting.name == "fixed"
         return self.method.label if plain else f"{self.method.label}+{self.weighting.label}"
 
-    @property
+    @functools.cached_property
     def hash(self) -> str:
         """Of all settings; where a file lies is none of them."""
-        known = self.document()
-        for kind in ("method", "weighting", "stream", "network"):
-            (known[kind] or {}).pop("at", None)
-        return hashlib.sha256(json.dumps([FORMAT, known], sort_keys=True).encode()).hexdigest()
+        known = {kind: spec.words if spec else "null" for kind, spec in self._specs().items()}
+        known["training"] = json.dumps(vars(self.training), sort_keys=True)
+        known |= {"memory": json.dumps(self.memory), "seed": json.dumps(self.seed)}
+        text = ", ".join(f'"{key}": {known[key]}' for key in sorted(known))
+        return hashlib.sha256(f"[{FORMAT}, {{{text}}}]".encode()).hexdigest()
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The run's folder: what a person looks for, then the hash that makes it unique."""
         plain = lambda text: "".join(c if c.isalnum() or c in ".-+" else "_" for c in text)[-40:]

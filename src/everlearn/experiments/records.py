@@ -17,9 +17,9 @@ from everlearn.metrics import METRICS, Accuracies
 Outcomes = Mapping[Experiment, dict | Exception]
 
 
-def read(path: Path, data: Path | None = None) -> tuple[Experiment, dict]:
+def read(path: Path, data: Path | None = None, edited: bool = False) -> tuple[Experiment, dict]:
     """The experiment of a run's record, as it can be run again, and the record."""
-    document = read_result(path)
+    document = read_result(path, edited)
     try:
         experiment = Experiment.read(document["experiment"], data)
     except NoDocument:

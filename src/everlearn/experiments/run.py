@@ -171,10 +171,11 @@ def recorded(
                     endings.let_through()
 
             saved = ranks.broadcast_object(recording.resumed)
-            if report and saved and "at.learner.progress" in saved:  # of another version it may not be
-                task, epoch, _ = saved["at.learner.progress"].tolist()
-                step = int(saved.get("at.epoch.step", 0))
-                report({"event": "resumed", "task": task, "epoch": epoch, "step": step})
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version it may not be there
+                task, epoch, _ = (saved or {})["at.learner.progress"].tolist()
+                if report:
+                    step = int((saved or {}).get("at.epoch.step", 0))
+                    report({"event": "resumed", "task": task, "epoch": epoch, "step": step})
             save = together(run.learner, save, recording.due)
             with endings.heard(run.learner):
                 steps = run.steps(record, recording.tensors, save, saved)
@@ -345,13 +346,13 @@ class Run:
         """Be where a run was: its accuracies so far, its seconds, how often it has been resumed."""
         try:
             self.learner.restore(part(saved, "at"))
-        except (KeyError, IndexError, TypeError, RuntimeError, ValueError) as error:
+            run = part(saved, "run")
+            measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
+            return measures, float(run["seconds"]), int(run["resumed"]) + 1
+        except (KeyError, IndexError, AttributeError, TypeError, RuntimeError, ValueError) as error:
             raise EverlearnError(
                 f"the checkpoint is of another version of this run ({error}); the same command starts it anew"
             ) from error
-        run = part(saved, "run")
-        measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
-        return measures, float(run["seconds"]), int(run["resumed"]) + 1
 
 
 def _sparse(counts: torch.Tensor) -> dict[str, list[int]]:

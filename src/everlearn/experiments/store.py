@@ -2,12 +2,12 @@
 
     experiment.json    the settings
     metrics.jsonl      a line per epoch, as they come, and one per task: accuracies, confusions, what the memory holds
-    result.json        the accuracies, metrics, seconds and provenance
+    result.json        the accuracies, metrics, seconds and provenance, and the checksums of all files
     *.safetensors      what the run leaves behind to be looked at
 
 A run is written to NAME.part and renamed to NAME when it is complete: a folder without `.part` is a whole run. A run
 of more than a minute, or one that is stopped, leaves a `checkpoint` there, tensors and a checksum, from which it goes
-on.
+on. A run that is whole is never removed: if it cannot be moved to its place, the next command does it.
 """
 
 from __future__ import annotations
@@ -16,42 +16,47 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
-import filelock
 import torch
 
-from everlearn.errors import BadInput, EverlearnError, Stopped
+from everlearn.core.state import as_bytes, from_bytes
+from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
+from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
-from everlearn.metrics import METRICS
+from everlearn.experiments.locks import ALIVE, Busy, alone, here
+from everlearn.experiments.results import LINES, RESULT, read_lines, read_opened, read_result, same, validation
+from everlearn.experiments.seals import Damaged, Edited
 
-CHECKPOINT = "checkpoint"
+__all__ = ["Busy", "Damaged", "Done", "Edited", "Recording", "Store", "alone"]
+__all__ += ["read_lines", "read_result", "same", "validation"]
+
+CHECKPOINT, LOCK = "checkpoint", "lock"
 EVERY = 60  # seconds between checkpoints, unless $EVERLEARN_CHECKPOINT says otherwise
-LENGTH = "records.length"  # bytes of metrics.jsonl at the checkpoint
+# Beside the state in a checkpoint: of which experiment it is, and how many bytes of records it goes with.
+OF, LENGTH, RECORDS = "records.of", "records.length", "records.sha256"
+WORKING = (LOCK, LOCK + ALIVE, CHECKPOINT, f"{CHECKPOINT}.new")  # files of a run that is not complete
 MOVES_OPEN = os.name != "nt"  # Windows moves no folder with an open file in it
-
-
-class Busy(BadInput):
-    """Another process is at this run."""
+PAUSES = (0.05, 0.5, 2.0)  # seconds between attempts at a move: a network folder may fail once
+LEFT = re.compile(r"\.(.+\.part\.\w+|\d+\.probe)")  # on its way out when its process was killed
 
 
 class Done(BadInput):
     """This run is complete."""
 
 
-class Damaged(BadInput):
-    """What should be a run's result is none."""
-
-
 class Store:
-    """A folder of runs."""
+    """A folder of runs; those that are not what was written are refused, unless they may be `edited`."""
 
-    def __init__(self, root: Path | str = "runs"):
-        self.root = Path(root)
+    def __init__(self, root: Path | str = "runs", edited: bool = False):
+        self.root, self.edited = Path(root), edited
 
     def path(self, experiment: Experiment) -> Path:
         return self.root / experiment.name
@@ -64,31 +69,70 @@ class Store:
         """Is there a complete run of this experiment?"""
         return self.path(experiment).is_dir()
 
+    def done(self, experiments: Iterable[Experiment]) -> list[Experiment]:
+        """Those there is a complete run of: the folder is looked at once, however many they are."""
+        there = self._names()
+        return [experiment for experiment in experiments if there.get(experiment.name)]
+
+    def _names(self) -> dict[str, bool]:
+        """What there is, and whether it is a folder."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root) as entries:
+            return {entry.name: entry.is_dir() for entry in entries}
+        return {}
+
     def result(self, experiment: Experiment) -> dict | None:
         """The result of a complete run of this experiment, if there is one."""
         if not self.has(experiment):
             return None
         path = self.path(experiment)
-        if not same(experiment, (result := read_result(path))["experiment"]):
+        found = read_opened(path, self.edited)
+        # What a run wrote of its settings itself saves working it out, where it is sure to be what was written.
+        known = found.document.get("provenance", {}).get("settings") if found.sealed else None
+        if known != experiment.hash and not same(experiment, found.document["experiment"]):
             raise Damaged(f"{path} holds the result of another experiment; remove the folder and run this one again")
-        return result
+        return found.document
 
     def forget(self, experiment: Experiment) -> None:
         """Remove its run, complete or not."""
         for path in (self.path(experiment), self.part(experiment)):
             shutil.rmtree(path, ignore_errors=True)
 
-    def prepare(self) -> None:
-        """The folder, made and tried before any work starts."""
+    def prepare(self, experiments: Sequence[Experiment] = ()) -> None:
+        """The folder, made and tried before any work starts; what killed processes left of these runs is cleared."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            probe = self.root / f".{os.getpid()}.probe"
-            probe.touch()
-            probe.unlink()
+            tempfile.TemporaryFile(dir=self.root).close()  # it has no name, so nothing is left of it
         except OSError as error:
             raise BadInput(
                 f"cannot write to the folder {self.root}: {error.strerror}; choose another with --out"
             ) from None
+        if not experiments:
+            return
+        there = self._names()
+        for name in filter(LEFT.fullmatch, there):
+            _remove(self.root / name)
+        for experiment in experiments:
+            if f"{experiment.name}.old" in there or {experiment.name, f"{experiment.name}.part"} <= there.keys():
+                with contextlib.suppress(BadInput, OSError):  # another process is at it; or it will be said by its run
+                    self._recover(experiment)
+
+    def _recover(self, experiment: Experiment) -> None:
+        """What a killed process left half-way: a run that is whole comes to its place, and else one that had made way
+        for it comes back; the rest is cleared."""
+        final, part, old = self._places(experiment)
+        with _claim(part) as lock:
+            if _whole(part, experiment):
+                return _place(part, final, old, lock)
+            if old.exists() and not final.exists():
+                _move(old, final)
+            shutil.rmtree(old, ignore_errors=True)
+            if final.exists():
+                _let_go(lock)
+                _clear(part)
+
+    def _places(self, experiment: Experiment) -> tuple[Path, Path, Path]:
+        final = self.path(experiment)
+        return final, self.part(experiment), final.with_name(f"{final.name}.old")
 
     @contextlib.contextmanager
     def recording(self, experiment: Experiment, fresh: bool = True) -> Iterator[Recording]:
@@ -99,31 +143,96 @@ class Store:
         """
         self.prepare()
         every = _seconds(os.environ.get("EVERLEARN_CHECKPOINT", EVERY))
-        final = self.path(experiment)
-        part, old = self.part(experiment), final.with_name(final.name + ".old")
+        final, part, old = self._places(experiment)
+        if (part / RESULT).exists() or old.exists():
+            self._recover(experiment)
         with _claim(part) as lock:
+            whole = False
             try:
                 if final.exists() and not fresh:
                     raise Done(f"{final} is there already")
-                if fresh:
-                    (part / CHECKPOINT).unlink(missing_ok=True)
-                with open(part / "metrics.jsonl", "a") as metrics:
+                _empty(part, leaving=(LOCK, LOCK + ALIVE, LINES, *(() if fresh else (CHECKPOINT,))))
+                with open(part / LINES, "a", opener=here) as metrics:
                     _write(part / "experiment.json", experiment.document())
-                    yield Recording(part, metrics, every)
-                (part / CHECKPOINT).unlink(missing_ok=True)
-                if final.exists():  # run again on purpose: the old run makes way only now, and in one move
-                    shutil.rmtree(old, ignore_errors=True)
-                    final.rename(old)
-                _let_go(lock)
-                part.rename(final)
-                (final / "lock").unlink()  # held to the end: nobody writes into a folder that is being finished
-                shutil.rmtree(old, ignore_errors=True)
+                    yield Recording(part, metrics, every, experiment.hash)
+                _seal(part)
+                whole = True
+                _place(part, final, old, lock)
             except BaseException as error:
                 failed = isinstance(error, EverlearnError) and not isinstance(error, (Stopped, BadInput))
-                if failed or isinstance(error, Done) or not (part / CHECKPOINT).exists():
+                lost = failed or isinstance(error, Done) or not (part / CHECKPOINT).exists()
+                if lost and not whole:
                     _let_go(lock)
                     _clear(part)
                 raise
+
+
+def _seal(part: Path) -> None:
+    """What makes a run complete: the checksums of its files, and all of them on the disk."""
+    if not (part / RESULT).exists():
+        raise EverlearnError(f"the run in {part} ended without a result")
+    result = seals.opened(seals.read(part / RESULT))
+    if result.sealed:  # it was made elsewhere, and its files have come a long way
+        seals.check(part, result.files)
+    else:
+        _write(part / RESULT, seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING))))
+    for file in part.iterdir():
+        _sync(file)
+    _sync(part)
+
+
+def _place(part: Path, final: Path, old: Path, lock: IO) -> None:
+    """Move a run that is whole to its place. What it no longer needs is cleared only then."""
+    if final.exists():  # run again on purpose: the old run makes way only now, and in one move
+        shutil.rmtree(old, ignore_errors=True)
+        _move(final, old)
+    _let_go(lock)
+    try:
+        _move(part, final)
+    except OSError as error:
+        if old.exists():
+            _move(old, final)
+        raise Stopped(
+            f"the run in {part} is complete and cannot be moved to {final.name} ({error.strerror}); "
+            "the same command tries it again"
+        ) from error
+    _sync(final.parent)
+    for name in WORKING:  # the lock is held to the end: nobody writes into a folder that is being finished
+        _remove(final / name)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _move(source: Path, target: Path) -> None:
+    """Rename, once more if it fails; on a network folder one that is reported to have failed may have been done."""
+    for pause in (*PAUSES, None):
+        try:
+            source.rename(target)
+            return
+        except OSError:
+            if target.exists() and not source.exists():
+                return
+            if pause is None or target.exists():
+                raise
+            time.sleep(pause)
+
+
+def _sync(path: Path) -> None:
+    """On the disk, and not only on its way there, as far as the system can do it."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _whole(part: Path, experiment: Experiment) -> bool:
+    """Is the run in a `.part` complete, and only not in its place?"""
+    try:
+        found = read_opened(part)
+        return found.sealed and same(experiment, found.document["experiment"])
+    except BadInput:
+        return False
 
 
 def _let_go(lock: IO) -> None:
@@ -138,6 +247,18 @@ def _clear(part: Path) -> None:
         shutil.rmtree(part.rename(part.with_name(f".{part.name}.{os.getpid()}")), ignore_errors=True)
 
 
+def _empty(folder: Path, leaving: Sequence[str]) -> None:
+    for path in folder.iterdir():
+        if path.name not in leaving:
+            _remove(path)
+
+
+def _remove(path: Path) -> None:
+    """A file or a folder, if that can be."""
+    with contextlib.suppress(OSError):
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
 @contextlib.contextmanager
 def _claim(part: Path) -> Iterator[IO]:
     """The folder of a run in progress, made, and nobody else in it."""
@@ -145,8 +266,8 @@ def _claim(part: Path) -> Iterator[IO]:
         part.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
             try:
-                lock = stack.enter_context(alone(part / "lock", f"is running this experiment in {part}"))
-                ours = os.path.samestat(os.fstat(lock.fileno()), os.stat(part / "lock"))
+                lock = stack.enter_context(alone(part / LOCK, f"is running this experiment in {part}"))
+                ours = os.path.samestat(os.fstat(lock.fileno()), os.stat(part / LOCK))
             except FileNotFoundError:  # finished and renamed just now
                 continue
             if ours:  # and not the lock of a run that was renamed between opening and locking it
@@ -157,24 +278,42 @@ def _claim(part: Path) -> Iterator[IO]:
 class Recording:
     """The folder of a run in progress."""
 
-    def __init__(self, folder: Path, metrics: IO, every: float = EVERY):
+    def __init__(self, folder: Path, metrics: IO, every: float = EVERY, of: str = ""):
         self.folder, self._metrics, self._every, self._saved = folder, metrics, every, time.monotonic()
+        self._of, self._sum = of, hashlib.sha256()
         self.resumed = self._resume()  # the state it was left in, or None
 
     def _resume(self) -> dict | None:
-        """The checkpoint, if there is a sound one; the records then end where it was written."""
+        """The checkpoint, if there is a sound one of this experiment; the records then end where it was written."""
+        try:
+            state = self._state((self.folder / CHECKPOINT).read_bytes())
+        except FileNotFoundError:
+            state = None
+        except (Damaged, IsADirectoryError) as error:
+            state = None
+            _remove(self.folder / CHECKPOINT)
+            warnings.warn(f"the checkpoint in {self.folder} {error}; the run begins anew", Notice, stacklevel=1)
+        self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
+        return state
+
+    def _state(self, content: bytes) -> dict:
         from safetensors import SafetensorError
         from safetensors.torch import load
 
+        digest, payload = content[:32], content[32:]
+        if hashlib.sha256(payload).digest() != digest:
+            raise Damaged("is damaged")
         try:
-            content = (self.folder / CHECKPOINT).read_bytes()
-            digest, payload = content[:32], content[32:]
-            state = load(payload) if hashlib.sha256(payload).digest() == digest else None
-            if state and state[LENGTH] > os.fstat(self._metrics.fileno()).st_size:
-                state = None  # the records before it were lost
-        except (FileNotFoundError, SafetensorError):
-            state = None
-        self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
+            state = load(payload)
+            of, records, length = from_bytes(state.pop(OF)), from_bytes(state.pop(RECORDS)), int(state[LENGTH])
+        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError):
+            raise Damaged("is of another version") from None
+        if of != self._of:
+            raise Damaged("is another experiment's")
+        written = (self.folder / LINES).read_bytes()[:length]
+        if len(written) != length or hashlib.sha256(written).hexdigest() != records:
+            raise Damaged(f"goes with other records than {LINES} has")
+        self._sum.update(written)
         return state
 
     def due(self) -> bool:
@@ -185,7 +324,8 @@ class Recording:
         """Write the state down, if it is time or has to be now: whole, or not at all."""
         if not (now or self.due()):
             return
-        payload = _bytes(state() | {LENGTH: torch.tensor(self._metrics.tell())})
+        own = {OF: as_bytes(self._of), RECORDS: as_bytes(self._sum.hexdigest())}
+        payload = _bytes(state() | own | {LENGTH: torch.tensor(self._metrics.tell())})
         os.fsync(self._metrics.fileno())
         new = self.folder / f"{CHECKPOINT}.new"
         with open(new, "wb") as file:
@@ -196,11 +336,13 @@ class Recording:
         self._saved = time.monotonic()
 
     def line(self, record: dict) -> None:
-        self._metrics.write(json.dumps(record) + "\n")
+        words = json.dumps(record) + "\n"
+        self._metrics.write(words)
         self._metrics.flush()
+        self._sum.update(words.encode())
 
     def result(self, document: dict) -> None:
-        _write(self.folder / "result.json", document)
+        _write(self.folder / RESULT, document)
 
     def tensors(self, name: str, tensors: dict) -> None:
         # Not by safetensors itself: a full disk is to be an OSError like any other.
@@ -223,84 +365,8 @@ def _bytes(tensors: dict) -> bytes:
     return save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
 
 
-@contextlib.contextmanager
-def alone(lock: Path, doing: str) -> Iterator[IO]:
-    """A lock on a file, for one process at a time; the system releases it if the process dies. `doing` is what another
-    process does that has it."""
-    try:
-        file = open(lock, "a", opener=_here)  # noqa: SIM115  # closed below: what fails in between is another error
-    except FileNotFoundError:  # its folder has just been moved, as _claim expects
-        raise
-    except OSError as error:
-        raise _unlockable(lock, error) from None
-    with file:
-        try:
-            locked = filelock.lock_descriptor(file.fileno(), blocking=False)
-        except OSError as error:
-            raise _unlockable(lock, error) from None
-        if not locked:
-            raise Busy(f"another process {doing}; wait for it or choose another --out")
-        yield file
-
-
-def _here(path: str, flags: int) -> int:
-    """Opened where it is: a link in its place is not followed."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-
-
-def _unlockable(lock: Path, error: OSError) -> BadInput:
-    return BadInput(f"{lock} cannot be locked: {error.strerror}; remove it or choose another --out")
-
-
-def read_result(path: Path) -> dict:
-    """The result in a run's folder, or in a file of its own, or a sentence on why it is none."""
-    file = path if path.is_file() else path / "result.json"
-    way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
-    try:
-        document = json.loads(file.read_text())
-    except FileNotFoundError:
-        if not path.exists():
-            raise BadInput(f"there is no {path}") from None
-        if path.suffix == ".part":
-            raise BadInput(
-                f"{path} is of a run that is not complete; the command that began it goes on with it"
-            ) from None
-        if not (path / "experiment.json").exists() and any(path.iterdir()):  # a folder of runs, say
-            way_out = "name one of a run, such as runs/digits-er-m100-e5-s0-…"
-        raise Damaged(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
-    except OSError as error:
-        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise Damaged(f"{file} is not whole; {way_out}") from None
-    if isinstance(document, dict) and "rows" in document:
-        name = document.get("study")
-        raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")
-    of = lambda key: found if isinstance(found := document.get(key), dict) else {}
-    measured = lambda setting: {*METRICS, "matrix"} <= of(setting).keys()
-    if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
-        raise Damaged(f"{file} is not the record of a run; {way_out}")
-    return document
-
-
-def same(experiment: Experiment, document: dict) -> bool:
-    """Does the document describe the experiment, wherever its files lay?"""
-    try:
-        return Experiment.parse(document).hash == experiment.hash
-    except (BadInput, KeyError, TypeError, ValueError, AttributeError):
-        return False
-
-
-def read_lines(folder: Path) -> list[dict]:
-    """The records of a run folder, in the order they came."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def validation(folder: Path) -> dict[str, float] | None:
-    """The mean weights a relation gave validation samples at the end of a run's last task, if they are on record."""
-    with contextlib.suppress(OSError, ValueError):
-        reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
-        return reviews[-1]["weights"] if reviews and reviews[-1] else None
-
-
 def _write(path: Path, document: dict) -> None:
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    """Whole, or not at all: a crash leaves what was there before."""
+    draft = path.with_name(f"{path.name}.new")
+    draft.write_text(json.dumps(document, indent=1) + "\n")
+    draft.replace(path)

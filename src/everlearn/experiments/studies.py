@@ -11,9 +11,11 @@ stream = "digits"
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ Overrides = Mapping[str, Any]
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
 SIX = tuple(itertools.chain(*FAMILIES.items()))
 RULES = tuple(f"{base}+consolidate" for base in FAMILIES)  # beside the relational ones in every table
+MOST = 20_000  # runs of a study, unless more are asked for
 # Bounds outside; regularisers, constraints, selections, rehearsal and relations.
 LITERATURE = ("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss", *SIX, "joint")
 # Where the code behind the published tables leaves the method's own paper.
@@ -45,8 +48,11 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     axes = {key: list(v) if isinstance(v, (list, tuple)) else [v] for key, v in axes.items()}
     axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
     for key, values in axes.items():
-        if twice := [value for i, value in enumerate(values) if str(value) in map(str, values[:i])]:
-            raise BadInput(f"{key} names {_shown(twice[0])} twice; once is enough")
+        once: set[str] = set()
+        for value in values:
+            if str(value) in once:
+                raise BadInput(f"{key} names {_shown(value)} twice; once is enough")
+            once.add(str(value))
     varying = [key for key, values in axes.items() if len(values) > 1 and key not in ("method", "weighting")]
     said = {"method", "weighting", "seed", "stream", *(axes.keys() - {"epochs"} if label else varying)}
     for key in given:
@@ -59,8 +65,7 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
         able = settable(**specs)
         fitting = {key: value for key, value in given.items() if key in able}
         fitting |= {key: value for key, value in given.items() if key in ("data", "device")}
-        every: list[dict[str, Any]] = [chosen | fitting | {"seed": seed} for seed in range(seeds)]
-        row = [Experiment.of(**settings) for settings in every]
+        row = seeded(Experiment.of(**chosen | fitting), seeds)
         keeps = look_up("method", row[0].method).thing.remembers
         parts = [
             f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
@@ -73,6 +78,17 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
             raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
         rows[named] = row
     return rows
+
+
+def seeded(experiment: Experiment, seeds: int) -> list[Experiment]:
+    """The experiment with each seed from 0 on."""
+    return [replace(experiment, seed=seed) for seed in range(seeds)]
+
+
+def counted(runs: int, most: int) -> None:
+    """Refuse more runs than somebody is likely to want, before they are written out."""
+    if runs > most:
+        raise BadInput(f"this is a study of {runs:,} runs, more than {most:,}; --max-runs {runs} allows it")
 
 
 def _options(spec: Any) -> str:
@@ -272,16 +288,19 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds by default, rows, questio
 }
 
 
-def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: Overrides = {}) -> Study:
+def study(
+    name: str, seeds: int | None = None, only: Sequence[str] = (), given: Overrides = {}, most: int = MOST
+) -> Study:
     """A built-in study or a TOML file's.
 
-    `only` keeps rows whose label has one of these; `given` are settings for every run that has them.
+    `only` keeps rows whose label has one of these; `given` are settings for every run that has them. Of more than
+    `most` runs it is refused.
     """
     if name.endswith(".toml"):
-        found = read(Path(name), seeds, given)
+        found, seeds = read(Path(name), seeds, given, most)
     elif name in STUDIES:
         usual, make, question = STUDIES[name]
-        found = Study(name, question, make(usual if seeds is None else seeds, given))
+        found, seeds = Study(name, question, make(1, given)), usual if seeds is None else seeds
     elif Path(name).is_file():
         raise BadInput(f"{name} is a file that does not end in .toml, as a study of one's own does")
     else:
@@ -297,6 +316,8 @@ def study(name: str, seeds: int | None = None, only: Sequence[str] = (), given: 
                 raise BadInput(f"no row of {name} has '{words}' in its label; the rows: {'; '.join(found.rows)}")
             chosen |= having
         found = found._replace(rows={label: row for label, row in found.rows.items() if label in chosen})
+    counted(len(found.rows) * seeds, most)
+    found = found._replace(rows={label: seeded(row[0], seeds) for label, row in found.rows.items()})
     known = set().union(*(_settable(row[0]) for row in found.rows.values()))
     for key in given:
         if key not in known:
@@ -321,8 +342,8 @@ def bases(study: Study, against: str) -> dict[str, str]:
     return found
 
 
-def read(path: Path, seeds: int | None, given: Overrides) -> Study:
-    """A study of one's own."""
+def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:
+    """A study of one's own, of one seed, and how many seeds it wants."""
     try:
         document = tomllib.loads(path.read_text())
     except OSError as error:
@@ -338,14 +359,16 @@ def read(path: Path, seeds: int | None, given: Overrides) -> Study:
     seeds = document.get("seeds", 5) if seeds is None else seeds
     if type(seeds) is not int or seeds < 1:
         raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
+    crossed = [{key: _axis(path, key, value) for key, value in axes.items()} for axes in grids]
+    counted(seeds * sum(math.prod(len(v) for v in axes.values() if isinstance(v, list)) for axes in crossed), most)
     rows: Rows = {}
-    for axes in grids:
-        new = grid(seeds, given, **{key: _axis(path, key, value) for key, value in axes.items()})
+    for axes in crossed:
+        new = grid(1, given, **axes)
         for label in new:
             if label in rows:
                 raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
         rows |= new
-    return Study(str(path), str(document.get("question", path.stem)), rows)
+    return Study(str(path), str(document.get("question", path.stem)), rows), seeds
 
 
 def _beside(path: Path, name: str) -> str:

@@ -73,7 +73,8 @@ def perform(
     if on != "local" and ranks.distributed():
         raise BadInput(f"--on {on} and torchrun both hand out the work; use one of the two")
     job = Job(store, device_of(on, device, more.get("options", {})), **more)
-    todo = ranks.broadcast_object([experiment for experiment in experiments if job.fresh or not store.has(experiment)])
+    done = set() if job.fresh else {*store.done(experiments)}
+    todo = ranks.broadcast_object([experiment for experiment in experiments if experiment not in done])
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:

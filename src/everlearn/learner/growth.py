@@ -159,8 +159,14 @@ def head_of(net: MainNet, x: Tensor) -> str:
 
 def restore(learner: Learner, known: dict[str, Any], network: Mapping[str, Tensor]) -> None:
     """The classes, the head and the inputs a state was made with; before its first class the head was as it came."""
+    labels = Labels.parse(known["labels"])
+    if learner.told is not None and not learner.told.allows(labels):
+        raise BadInput(
+            f"this state's classes are {labels.shown()}, and the learner was told {learner.told.shown()}; "
+            "give it the same `classes`, or none"
+        )
     restore_inputs(learner, known["inputs"])
-    learner.labels = Labels.parse(known["labels"])
+    learner.labels = labels
     learner.memory = None  # another is on the way
     if known["head"] is not None:
         learner.head = known["head"]

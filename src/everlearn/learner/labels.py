@@ -81,6 +81,18 @@ class Labels:
         found[:] = self.names
         return found
 
+    def allows(self, other: Labels) -> bool:
+        """Was another told the same: the same labels from the start, or as many as may come?"""
+        if self.known or other.known:
+            return self.known == other.known and self.names == other.names
+        return self.limit == other.limit
+
+    def shown(self) -> str:
+        """What was told of them, in words."""
+        if not self.known:
+            return "any that come" if self.limit is None else f"up to {self.limit}"
+        return ", ".join(map(str, self.names[:5])) + (f" and {len(self) - 5} more" if len(self) > 5 else "")
+
     def document(self) -> dict[str, Any]:
         """As plain data, to be saved."""
         return {"names": list(map(_written, self.names)), "limit": self.limit, "known": self.known}

@@ -94,6 +94,7 @@ class Learner(Answering, Estimator):
         capacity, self.rule = checks.memory(method, memory)
         checks.numbers(seed=seed)
         self.labels = Labels(classes)
+        self.told: Labels | None = None if classes is None else Labels(self.labels.limit or self.labels.names)
         self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
         checks.draws(self.draws, capacity, training.batch)
         self.method, self.training, self.seed = method, training, int(seed)

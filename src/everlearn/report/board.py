@@ -253,6 +253,9 @@ def remarks(collection: Collection, now: float | None = None) -> Iterator[str]:
         yield printable(f"not complete: {run.name}, {far}, last written {_span(ago)} ago{goes_on}")
     for problem in collection.problems:
         yield printable(f"{problem.kind}: {problem.place}: {problem.why}")
+    runs = [run for row in collection.rows for run in row.runs if "imported" not in run.provenance]
+    if bare := sum(not run.sealed for run in runs):
+        yield f"{bare} of {len(runs)} runs have no checksum: whether they are as they were written cannot be told"
 
 
 def _span(seconds: int) -> str:

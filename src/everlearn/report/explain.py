@@ -137,12 +137,12 @@ class Explanation:
         return found
 
 
-def read(folder: Path) -> Explanation:
+def read(folder: Path, edited: bool = False) -> Explanation:
     """A run's folder as plain data, or a sentence on what is wrong with it."""
     folder = Path(folder)
     if not folder.is_dir():
         raise BadInput(f"{folder} is not a run's folder: no folder is there")
-    result = read_result(folder)
+    result = read_result(folder, edited)
     with _blaming(folder / "result.json"):
         experiment, measured = Experiment.parse(result["experiment"]), result["class_il"]
         method, stream = printable(experiment.label), printable(experiment.stream.name)

@@ -58,9 +58,9 @@ class Table:
     first_new: int = -1
 
 
-def page(folder: Path) -> str:
+def page(folder: Path, edited: bool = False) -> str:
     """A run's explanation as one HTML page that needs nothing else."""
-    e = read(folder)
+    e = read(folder, edited)
     of = e.remembered
     drawn = {line.kind for line in e.lines}
     return TEMPLATES.get_template("page.html.jinja").render(

@@ -112,11 +112,11 @@ def watched(
 
     What goes wrong with one is raised at the end or, to keep going, stands in the place of its result.
     """
-    store.prepare()
+    store.prepare(experiments)
     with Display(experiments, quiet or ranks.rank() > 0) as display:
         for sentence in notes(experiments):
             display.say(sentence)
-        there = [] if fresh else [experiment for experiment in experiments if store.has(experiment)]
+        there = [] if fresh else store.done(experiments)
         for experiment in there:
             if len(there) <= 10:
                 display.say(f"already run, see {store.path(experiment)} (--fresh runs it again)")

@@ -28,9 +28,9 @@ STRIP: dict[str, str] = dict(zip(PHASES, "·╌━"))
 KINDS = {"bright": "learned, in use", "faint": "preset, in use", "faint dashes": "proposed"}
 
 
-def show(folder: Path, console: Console) -> None:
+def show(folder: Path, console: Console, edited: bool = False) -> None:
     """Print a run's explanation."""
-    e = read(folder)
+    e = read(folder, edited)
     width = min(console.width, WIDEST)
     say = lambda sentence, style="dim": console.print(Text(sentence, style=style), width=width)
     title = lambda name: console.print(Text("\n" + name, style="bold"))

@@ -23,14 +23,14 @@ EXTRA = ("altair", "vl_convert")
 SCRIPTS = ("web.js", "web-tables.js", "web-charts.js")
 
 
-def page(paths: Sequence[str], only: str | None = None) -> str:
+def page(paths: Sequence[str], only: str | None = None, edited: bool = False) -> str:
     """What is under these paths as one page; `only` rows whose label has these words."""
-    return rendered(of_paths(paths, only))
+    return rendered(of_paths(paths, only, edited))
 
 
-def of_paths(paths: Sequence[str], only: str | None = None) -> Block:
+def of_paths(paths: Sequence[str], only: str | None = None, edited: bool = False) -> Block:
     """The data block of what is under these paths."""
-    return block(chosen(collect(paths), only), paths)
+    return block(chosen(collect(paths, edited=edited), only), paths)
 
 
 def chosen(collection: Collection, only: str | None) -> Collection:

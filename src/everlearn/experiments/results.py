@@ -1,0 +1,102 @@
+"""The result of a run and its records, read from its folder or from a file, or a sentence on why there is none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from everlearn.errors import BadInput
+from everlearn.experiments import seals
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.seals import Damaged, Edited
+from everlearn.metrics import METRICS
+
+RESULT, LINES = "result.json", "metrics.jsonl"
+
+
+def read_result(path: Path, edited: bool = False) -> dict:
+    """The result in a run's folder, or in a file of its own, or a sentence on why it is none."""
+    return read_opened(path, edited).document
+
+
+def read_opened(path: Path, edited: bool = False) -> seals.Opened:
+    """The same, with what its seal says."""
+    file = path if path.is_file() else path / RESULT
+    way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
+    try:
+        found = seals.opened(seals.read(file), edited, file)
+        if file != path and not edited:
+            seals.check(path, found.files)
+    except Edited as error:
+        anew = "get it anew from where it came" if file == path else way_out
+        raise Edited(f"{error}; {anew}, or {seals.ANYWAY}") from None
+    except FileNotFoundError:
+        if not path.exists():
+            raise BadInput(f"there is no {path}") from None
+        if path.suffix == ".part":
+            raise BadInput(
+                f"{path} is of a run that is not complete; the command that began it goes on with it"
+            ) from None
+        if not (path / "experiment.json").exists() and any(path.iterdir()):  # a folder of runs, say
+            way_out = "name one of a run, such as runs/digits-er-m100-e5-s0-…"
+        raise Damaged(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise Damaged(f"{file} is not whole; {way_out}") from None
+    if isinstance(found.document, dict) and "rows" in found.document:
+        name = found.document.get("study")
+        raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")
+    if not _sound(found.document):
+        raise Damaged(f"{file} is not the record of a run; {way_out}")
+    return found
+
+
+def _sound(document: Any) -> bool:
+    """Has it all a result has, each of its kind?"""
+    of = lambda key: found if isinstance(found := document.get(key), dict) else {}
+    number = lambda value: type(value) in (int, float) and math.isfinite(value)
+    row = lambda value: isinstance(value, list) and len(value) > 0 and all(map(number, value))
+    matrix = lambda value: isinstance(value, list) and all(map(row, value)) and len({*map(len, value)}) == 1
+
+    def measured(setting: str) -> bool:
+        figures = of(setting)
+        return (
+            {*METRICS, "matrix"} <= figures.keys()
+            and matrix(figures["matrix"])
+            and number(figures["acc"])
+            and all(figures[metric] is None or number(figures[metric]) for metric in METRICS)
+        )
+
+    return (
+        isinstance(document, dict)
+        and type(of("experiment").get("seed")) is int
+        and measured("class_il")
+        and measured("task_il")
+        and number(document.get("seconds", 0))
+        and isinstance(document.get("provenance", {}), dict)
+        and isinstance(document.get("classes", []), list)
+    )
+
+
+def same(experiment: Experiment, document: dict) -> bool:
+    """Does the document describe the experiment, wherever its files lay?"""
+    try:
+        return Experiment.parse(document).hash == experiment.hash
+    except (BadInput, KeyError, TypeError, ValueError, AttributeError):
+        return False
+
+
+def read_lines(folder: Path) -> list[dict]:
+    """The records of a run folder, in the order they came."""
+    return [json.loads(line) for line in (folder / LINES).read_text().splitlines()]
+
+
+def validation(folder: Path) -> dict[str, float] | None:
+    """The mean weights a relation gave validation samples at the end of a run's last task, if they are on record."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
+        return reviews[-1]["weights"] if reviews and reviews[-1] else None
