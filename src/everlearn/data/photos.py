@@ -7,7 +7,6 @@ centre. Pillow decodes it, and is imported when the first picture is read. Only 
 
 import contextlib
 import os
-import stat
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.data.formats import Damaged, Split, reading
+from everlearn.data.formats import Damaged, Split, limit, opened, reading
 from everlearn.errors import BadInput, number
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
@@ -148,10 +147,11 @@ def _opened(path: Path) -> Iterator[Any]:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise BadInput(f"decoding {path} needs Pillow: pip install 'everlearn[images]'") from None
-    most = _most_pixels()
+    most = limit("EVERLEARN_PIXELS", PIXELS)
     try:
-        _regular(path)
-        with warnings.catch_warnings(), path.open("rb") as file:
+        with warnings.catch_warnings(), opened(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise Unreadable("empty")
             warnings.simplefilter("ignore")  # Pillow's, about metadata
             with _header(Image, file) as image:
                 if image.width * image.height > most:
@@ -173,22 +173,6 @@ def _header(pillow: Any, file: Any) -> Any:
             return pillow.open(file, formats=FORMATS)
         finally:
             pillow.MAX_IMAGE_PIXELS = before
-
-
-def _regular(path: Path) -> None:
-    """A pipe, a socket or a device is not opened: it might never end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable("not a regular file")
-    if not found.st_size:
-        raise Unreadable("empty")
-
-
-def _most_pixels() -> int:
-    given = os.environ.get("EVERLEARN_PIXELS") or str(PIXELS)
-    if not given.isdecimal() or not int(given):
-        raise BadInput(f"EVERLEARN_PIXELS '{given}' must be a whole number greater than 0")
-    return int(given)
 
 
 # --- many pictures ---
