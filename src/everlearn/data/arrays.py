@@ -53,7 +53,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     try:
         return formats.arrays(path)
     except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise BadInput(f"{path} is not a file of arrays that can be read ({error}); numpy.savez writes one") from None
+        why = formats.brief(error)
+        raise BadInput(f"{path} is not a file of arrays that can be read ({why}); numpy.savez writes one") from None
 
 
 def _fitted(x: np.ndarray, shape: tuple[int, ...] | None, where: str) -> np.ndarray:
@@ -76,7 +77,7 @@ def _named(y: np.ndarray, names: np.ndarray | None, path: Path) -> np.ndarray:
         raise BadInput(
             f"'names' of {path} are {names.size}, and its labels are not numbers of them, 0 to {names.size - 1}"
         )
-    return names.astype(str)[y]
+    return formats.words(names, f"'names' of {path}")[y]
 
 
 def called(labels: Any, known: list[Any]) -> list[Any]:

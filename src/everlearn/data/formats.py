@@ -30,7 +30,7 @@ NPZ = ("x_train", "y_train", "x_test", "y_test")
 TIMES = 20  # its own size may a packed file unpack to, unless $EVERLEARN_UNPACKED says otherwise
 ALWAYS = 2**26  # bytes that any packed file may unpack to
 LARGEST = 2**28  # bytes of a file of a named data set, unpacked; the largest published one has 155 million
-PIECE = 2**20  # bytes of an array that are read at a time
+PIECE = 2**20  # bytes that are read at a time
 NAME = 2**12  # bytes of the longest name of a class
 
 
@@ -83,7 +83,7 @@ class _Gunzipped(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        count = self.stream.readinto(buffer)
+        count = self.stream.readinto(memoryview(buffer)[:PIECE])
         self.left -= count
         if self.left < 0:
             raise too_much(self.size)
@@ -173,11 +173,11 @@ def cifar_python(path: Path, classes: int) -> Split:
         raise
     except pickled.Strange as strange:
         raise BadInput(
-            f"{path} asks for {_brief(strange)}, which no image batch needs, and was not loaded: "
+            f"{path} asks for {brief(strange)}, which no image batch needs, and was not loaded: "
             "get the file from its official source"
         ) from None
     except Exception as error:  # a broken pickle may raise anything at all
-        raise Damaged(f"{path} is not a pickled CIFAR batch ({type(error).__name__}: {_brief(error)})") from error
+        raise Damaged(f"{path} is not a pickled CIFAR batch ({type(error).__name__}: {brief(error)})") from error
     if not isinstance(batch, dict):
         raise Damaged(f"{path} is not a pickled CIFAR batch: it holds a {type(batch).__name__}, not a dict")
     batch = {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in batch.items()}
@@ -223,9 +223,9 @@ def _array(file: IO[bytes], size: int) -> np.ndarray:
         raise ValueError(f"an array of format {version}")
     shape, fortran, dtype = header[version](file)
     if dtype.kind not in "biufUS" or not dtype.itemsize:
-        raise ValueError(f"an array of type {_brief(dtype)}")
+        raise ValueError(f"an array of type {brief(dtype)}")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != (there := size - file.tell()):
-        raise ValueError(f"an array of type {dtype}, shape {_brief(shape)} and {there:,} bytes")
+        raise ValueError(f"an array of type {dtype}, shape {brief(shape)} and {there:,} bytes")
     array = np.empty(math.prod(shape), dtype)
     read, into = 0, array.view(np.uint8)
     while read < there:
@@ -237,10 +237,22 @@ def _array(file: IO[bytes], size: int) -> np.ndarray:
     return array.reshape(shape, order="F" if fortran else "C")
 
 
-def _brief(words: object) -> str:
-    """As much of a foreign word as a sentence bears."""
-    text = str(words)
+def brief(words: object) -> str:
+    """As much of foreign words as a sentence bears, on a line."""
+    text = " ".join(str(words)[:1000].split())
     return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def words(array: np.ndarray, where: str) -> np.ndarray:
+    """Names of classes as words."""
+    try:
+        if array.itemsize <= NAME:
+            named = array.astype(str)
+            named.tolist()
+            return named
+    except (ValueError, SystemError):  # in no alphabet
+        pass
+    raise BadInput(f"{where} is {array.dtype}: save the names of the classes as short words")
 
 
 def npz(path: Path) -> Parts:
@@ -257,7 +269,7 @@ def npz(path: Path) -> Parts:
         found = arrays(path, (*NPZ, "names"))
     except Exception as error:  # zipfile, zlib and numpy each have their own
         raise Damaged(
-            f"{path} is not a readable .npz file ({_brief(error)}): write it again with numpy.savez"
+            f"{path} is not a readable .npz file ({brief(error)}): write it again with numpy.savez"
         ) from error
     return _data_set(path, found)
 
@@ -284,16 +296,7 @@ def _data_set(path: Path, arrays: dict[str, np.ndarray]) -> Parts:
     ]
     if len(lacking := np.setdiff1d(known, parts[1][1])):
         raise BadInput(f"y_test of {path} never has the label {lacking[0]}: both halves need every class")
-    return parts[0], parts[1], _names(path, names)
-
-
-def _names(path: Path, names: np.ndarray) -> tuple[str, ...]:
-    try:
-        if names.itemsize <= NAME:
-            return tuple(names.astype(str).tolist())
-    except ValueError:  # words in no alphabet
-        pass
-    raise BadInput(f"'names' of {path} is {names.dtype}: save the names of the classes as short words")
+    return parts[0], parts[1], tuple(words(names, f"'names' of {path}").tolist())
 
 
 def _npz_images(path: Path, key: str, array: np.ndarray) -> np.ndarray:

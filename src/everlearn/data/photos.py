@@ -98,7 +98,9 @@ def _decoded(path: Path, size: tuple[int, int] | None, channels: int | None) -> 
         if size:
             image.draft(None, (2 * max(size),) * 2)  # a JPEG can be decoded at a half, a quarter or an eighth
         image.load()
-        plain, turn = _eight_bits(image).convert(mode), TURNS.get(_orientation(image))
+        plain, turn = _eight_bits(image), TURNS.get(_orientation(image))
+        if plain.mode != mode:  # else it would be a copy
+            plain = plain.convert(mode)
         if turn:
             plain = plain.transpose(Image.Transpose[turn])
         if size and plain.size != size[::-1]:
