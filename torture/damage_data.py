@@ -232,7 +232,7 @@ def damaged(record: Record, groups: dict[str, tuple[str, Path]], arguments: Any)
         assert before[0] is None or sources.own(name)
         files = [root] if root.is_file() else sorted(path for path in root.rglob("*") if path.is_file())
         files = [path for path in files if not path.name.endswith(("meta", "meta.txt", "names.txt"))]  # are not read
-        count = min(arguments.count // len(groups), 15) if real else arguments.count // len(groups)
+        count = min(arguments.count // len(groups), 6) if real else arguments.count // len(groups)
         for number in range(count):
             file, damage = files[number % len(files)], DAMAGES[rng.randrange(len(DAMAGES))]
             content, old = file.read_bytes(), file.stat()
