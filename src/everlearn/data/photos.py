@@ -6,7 +6,9 @@ centre. Pillow decodes it, and is imported when the first picture is read. Only 
 """
 
 import contextlib
+import math
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -231,10 +233,19 @@ def _common(looks: Collection[Shape], size: tuple[int, int] | None, channels: in
 
 def _room(count: int, shape: Shape) -> np.ndarray:
     try:
+        if count * math.prod(shape) > _memory():  # else the system would end us while it is filled
+            raise MemoryError
         return np.empty((count, *shape), np.uint8)
     except (MemoryError, ValueError):
         kept = f"{count:,} pictures of {shape[2]}x{shape[1]} pixels"
         raise BadInput(f"there is no memory for {kept}; bring them to a smaller size, such as size={SIZE}") from None
+
+
+def _memory() -> int:
+    """Of this machine, in bytes."""
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return sys.maxsize
 
 
 def unread(path: Path, files: int, skipped: Sequence[Skipped], then: str = "") -> str:
