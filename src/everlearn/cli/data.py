@@ -40,7 +40,7 @@ def check(
     data: Data = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a folder with files that cannot be read.")] = False,
 ) -> None:
-    """Say which files of a data set are there, and whether they are whole."""
+    """Count what is there of a data set, compare each file with its published checksum, and name caches."""
     from everlearn.data import sources
     from everlearn.report import catalogue, console
 
@@ -49,6 +49,6 @@ def check(
         console().print(table)
     if unread := [status for status in statuses if status.state == "unreadable" and sources.own(name)]:
         raise BadInput(f"{name} has files that cannot be read, {len(unread)} of them; repair or remove them")
-    if any(status.state not in ("ok", "present", "skipped") for status in statuses):
+    if any(status.state not in ("ok", "present", "skipped", "cache") for status in statuses):
         fetched = "" if sources.own(name) else f"everlearn data get {name} fetches it, or "
         raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from everlearn.data import formats
 from everlearn.errors import BadInput
 
 PAIRS = (("x", "y"), ("samples", "labels"), ("x_train", "y_train"))
@@ -50,13 +51,10 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
     try:
-        found: Any = np.load(path, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {"": found}
-        with found as file:
-            return {key: file[key] for key in file.files}
+        return formats.arrays(path)
     except Exception as error:  # zipfile, zlib and numpy each have their own
-        raise BadInput(f"{path} is not a file of arrays that can be read ({error}); numpy.savez writes one") from None
+        why = formats.brief(error)
+        raise BadInput(f"{path} is not a file of arrays that can be read ({why}); numpy.savez writes one") from None
 
 
 def _fitted(x: np.ndarray, shape: tuple[int, ...] | None, where: str) -> np.ndarray:
@@ -79,7 +77,7 @@ def _named(y: np.ndarray, names: np.ndarray | None, path: Path) -> np.ndarray:
         raise BadInput(
             f"'names' of {path} are {names.size}, and its labels are not numbers of them, 0 to {names.size - 1}"
         )
-    return names.astype(str)[y]
+    return formats.words(names, f"'names' of {path}")[y]
 
 
 def called(labels: Any, known: list[Any]) -> list[Any]:

@@ -37,6 +37,18 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Whole:
+    """A folder of very many files that is verified as one: the digest of its content, and what is said of it."""
+
+    published: str
+    identify: Callable[[Path], str]  # the digest, remembered as long as nothing changes
+    compute: Callable[[Path], str]  # the digest, read anew
+    counts: Callable[[Path], dict[str, str]]  # by part, what it holds
+    wanting: Callable[[Path], str]  # what is missing or too much
+    cache: Callable[[Path], tuple[Path, str]]  # where it is kept decoded, and of what use that is
+
+
+@dataclass(frozen=True)
 class Layout:
     """One form in which a data set may lie: folders under the data root, the parts in one of them, and their reader."""
 
@@ -44,7 +56,7 @@ class Layout:
     parts: tuple[Part, ...]
     read: Callable[[list[Path], tuple[str, ...]], Images]
     remedy: str = "`everlearn data get {name}` fetches it again"  # what to do about a damaged part
-    identify: Callable[[Path], str | None] | None = None  # where the parts have no md5: see identity.fingerprint
+    whole: Whole | None = None  # where the parts have no md5
 
 
 @dataclass(frozen=True)
@@ -242,8 +254,8 @@ SOURCES: dict[str, Source] = {
                 ("tinyimagenet/tiny-imagenet-200", "tinyimagenet", "tiny-imagenet-200"),
                 tuple(Part((name,)) for name in ("wnids.txt", "train", "val/images", "val/val_annotations.txt")),
                 _read_tiny,
-                "delete {folder} and run `everlearn data get {name}`",
-                tiny.identify,
+                "delete {folder}, and {folder}.npz beside it, and run `everlearn data get {name}`",
+                Whole(tiny.PUBLISHED, tiny.identify, tiny.content, tiny.counts, tiny.wanting, tiny.cached),
             ),
         ),
     ),

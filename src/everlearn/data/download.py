@@ -85,7 +85,7 @@ def _download(url: str, part: Path, md5: str, progress: Progress | None) -> None
             done = 0
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else None
-        with part.open("ab" if done else "wb") as file:
+        with open(part, "ab" if done else "wb", opener=_no_link) as file:
             while chunk := response.read(CHUNK):
                 file.write(chunk)
                 done += len(chunk)
@@ -93,6 +93,11 @@ def _download(url: str, part: Path, md5: str, progress: Progress | None) -> None
                     progress(done, total)
     if total is not None and done < total:
         raise ConnectionError(f"the connection closed after {done:,} of {total:,} bytes")
+
+
+def _no_link(path: str, flags: int) -> int:
+    """What is written does not end up elsewhere."""
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _unpack(path: Path, folder: Path) -> None:

@@ -6,8 +6,9 @@ centre. Pillow decodes it, and is imported when the first picture is read. Only 
 """
 
 import contextlib
+import math
 import os
-import stat
+import sys
 import threading
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.data.formats import Damaged, Split, reading
+from everlearn.data.formats import Damaged, Split, limit, opened, reading
 from everlearn.errors import BadInput, number
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
@@ -99,7 +100,9 @@ def _decoded(path: Path, size: tuple[int, int] | None, channels: int | None) -> 
         if size:
             image.draft(None, (2 * max(size),) * 2)  # a JPEG can be decoded at a half, a quarter or an eighth
         image.load()
-        plain, turn = _eight_bits(image).convert(mode), TURNS.get(_orientation(image))
+        plain, turn = _eight_bits(image), TURNS.get(_orientation(image))
+        if plain.mode != mode:  # else it would be a copy
+            plain = plain.convert(mode)
         if turn:
             plain = plain.transpose(Image.Transpose[turn])
         if size and plain.size != size[::-1]:
@@ -148,10 +151,11 @@ def _opened(path: Path) -> Iterator[Any]:
         from PIL import Image, UnidentifiedImageError
     except ImportError:
         raise BadInput(f"decoding {path} needs Pillow: pip install 'everlearn[images]'") from None
-    most = _most_pixels()
+    most = limit("EVERLEARN_PIXELS", PIXELS)
     try:
-        _regular(path)
-        with warnings.catch_warnings(), path.open("rb") as file:
+        with warnings.catch_warnings(), opened(path) as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise Unreadable("empty")
             warnings.simplefilter("ignore")  # Pillow's, about metadata
             with _header(Image, file) as image:
                 if image.width * image.height > most:
@@ -173,22 +177,6 @@ def _header(pillow: Any, file: Any) -> Any:
             return pillow.open(file, formats=FORMATS)
         finally:
             pillow.MAX_IMAGE_PIXELS = before
-
-
-def _regular(path: Path) -> None:
-    """A pipe, a socket or a device is not opened: it might never end."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise Unreadable("not a regular file")
-    if not found.st_size:
-        raise Unreadable("empty")
-
-
-def _most_pixels() -> int:
-    given = os.environ.get("EVERLEARN_PIXELS") or str(PIXELS)
-    if not given.isdecimal() or not int(given):
-        raise BadInput(f"EVERLEARN_PIXELS '{given}' must be a whole number greater than 0")
-    return int(given)
 
 
 # --- many pictures ---
@@ -245,10 +233,19 @@ def _common(looks: Collection[Shape], size: tuple[int, int] | None, channels: in
 
 def _room(count: int, shape: Shape) -> np.ndarray:
     try:
+        if count * math.prod(shape) > _memory():  # else the system would end us while it is filled
+            raise MemoryError
         return np.empty((count, *shape), np.uint8)
     except (MemoryError, ValueError):
         kept = f"{count:,} pictures of {shape[2]}x{shape[1]} pixels"
         raise BadInput(f"there is no memory for {kept}; bring them to a smaller size, such as size={SIZE}") from None
+
+
+def _memory() -> int:
+    """Of this machine, in bytes."""
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return sys.maxsize
 
 
 def unread(path: Path, files: int, skipped: Sequence[Skipped], then: str = "") -> str:

@@ -1,7 +1,8 @@
 """Pickled image batches, read without unpickling: what a pickle says is taken down as data, and nothing is called.
 
 A pickle is a program. Of its instructions those of the published files, and of what numpy writes today, are known here;
-any other is refused. An array is made by ourselves, of bytes whose number its shape and type call for.
+any other is refused. An array is made by ourselves, of bytes whose number its shape and type call for. What a pickle
+makes us do is bounded: so many instructions, and no more bytes than the file has, once as bytes and once as an array.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ FROMBUFFER = {f"{core}.numeric _frombuffer" for core in ("numpy.core", "numpy._c
 NAMES = {"numpy ndarray", "numpy dtype", "_codecs encode", *REBUILD, *FROMBUFFER}
 VALUES = {"BINFLOAT", "BININT", "BININT1", "BININT2", "LONG1", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
 VALUES |= {"BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8"}
+INSTRUCTIONS = 2_000_000  # the longest published file has 0.2 million
 WORDS = {"BINSTRING", "SHORT_BINSTRING"}  # of Python 2: bytes
 CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
 TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
@@ -46,9 +48,12 @@ def read(content: bytes) -> Any:
     """Dicts, lists, tuples, numbers, words and bytes; arrays of whole numbers as arrays."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
+    made = 0
     argument: Any
-    for instruction, argument, _ in pickletools.genops(content):
+    for count, (instruction, argument, _) in enumerate(pickletools.genops(content)):
         name = instruction.name
+        if count > INSTRUCTIONS:
+            raise Strange(f"more than {INSTRUCTIONS:,} instructions")
         if name == "STOP":
             break
         if name in VALUES:
@@ -57,10 +62,16 @@ def read(content: bytes) -> Any:
             stack.append(argument.encode("latin1"))
         elif name in CONSTANTS:
             stack.append(CONSTANTS[name])
-        elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"):
-            memo[len(memo) if name == "MEMOIZE" else int(argument)] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(memo[int(argument)])
+        elif name in ("MEMOIZE", "BINPUT", "LONG_BINPUT"):
+            memo[len(memo) if name == "MEMOIZE" else argument] = stack[-1]
+        elif name in ("BINGET", "LONG_BINGET"):
+            stack.append(memo[argument])
+        elif name in ("REDUCE", "BUILD"):
+            call = _called(name, stack)
+            made += _size(call)
+            if made > 2 * len(content):
+                raise Strange(f"more than its own {len(content):,} bytes")
+            stack.append(_made(call))
         elif name not in ("PROTO", "FRAME"):
             _built(name, argument, stack)
     (value,) = stack
@@ -83,18 +94,13 @@ def _built(name: str, argument: Any, stack: list[Any]) -> None:
         _a(list, stack[-1]).extend(items)
     elif name in ("SETITEM", "SETITEMS"):
         items = [*reversed((stack.pop(), stack.pop()))] if name == "SETITEM" else _since_mark(stack)
-        _a(dict, stack[-1]).update(zip(items[::2], items[1::2], strict=True))
+        keys = [_a((str, bytes), key) for key in items[::2]]  # of others the hashes could all be one, or never end
+        _a(dict, stack[-1]).update(zip(keys, items[1::2], strict=True))
     elif name in ("GLOBAL", "STACK_GLOBAL"):
         named = argument if name == "GLOBAL" else " ".join(reversed((stack.pop(), stack.pop())))
         if named not in NAMES:
             raise Strange(named.replace(" ", "."))
         stack.append(Call(named, ()))
-    elif name == "REDUCE":
-        arguments, called = _a(tuple, stack.pop()), _a(Call, stack.pop())
-        stack.append(_made(Call(called.name, arguments)))
-    elif name == "BUILD":
-        state, of = stack.pop(), _a(Call, stack.pop())
-        stack.append(_made(Call(of.name, of.arguments, state)))
     else:
         raise Strange(name)
 
@@ -106,10 +112,26 @@ def _since_mark(stack: list[Any]) -> list[Any]:
     return items[::-1]
 
 
-def _a(kind: type, value: Any) -> Any:
+def _a(kind: type | tuple[type, ...], value: Any) -> Any:
     if not isinstance(value, kind):
-        raise ValueError(f"a {type(value).__name__} where a {kind.__name__} is due")
+        due = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
+        raise ValueError(f"a {type(value).__name__} where a {due} is due")
     return value
+
+
+def _called(name: str, stack: list[Any]) -> Call:
+    """A function with its arguments, or what it made with its state."""
+    given = stack.pop()
+    called = _a(Call, stack.pop())
+    if name == "REDUCE":
+        return Call(called.name, _a(tuple, given))
+    return Call(called.name, called.arguments, given)
+
+
+def _size(call: Call) -> int:
+    """The bytes among its arguments and its state, of which something is made."""
+    given = (*call.arguments, *(call.state if isinstance(call.state, tuple) else ()))
+    return sum(len(one) for one in given if isinstance(one, (str, bytes, bytearray)))
 
 
 def _made(call: Call) -> Any:
@@ -133,10 +155,10 @@ def _array(raw: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
     text = lambda of: of.decode("latin1") if isinstance(of, bytes) else _a(str, of)
     letters = text(called.arguments[0])
     end = text(called.state[1]) if called.state else "|"
-    if letters not in TYPES or end not in "<>|=" or order not in ("C", "F"):
+    if letters not in TYPES or end not in tuple("<>|=") or order not in ("C", "F"):
         raise ValueError(f"an array of type {letters}")
-    sizes = tuple(_a(int, size) for size in _a(tuple, shape))
-    dtype = np.dtype(("" if end == "|" else end) + letters)
-    if isinstance(raw, str) or min(sizes, default=0) < 0 or len(raw) != math.prod(sizes) * dtype.itemsize:
+    sizes = tuple(_a(int, size) for size in _a(tuple, shape)[:3])
+    raw, dtype = _a((bytes, bytearray), raw), np.dtype(("" if end == "|" else end) + letters)
+    if len(sizes) > 2 or min(sizes, default=0) < 0 or len(raw) != math.prod(sizes) * dtype.itemsize:
         raise ValueError(f"an array of shape {sizes} and {len(raw)} bytes")
     return np.frombuffer(bytes(raw), dtype).reshape(sizes, order=order).copy()

@@ -1,26 +1,28 @@
-"""Data sets on disk: found, read and compared with what was published.
+"""Data sets on disk: found, compared with what was published, and read.
 
 A data set lies under the data root (an argument, else $EVERLEARN_DATA, else ~/.cache/everlearn) in any of its published
-layouts; `everlearn data get NAME` puts it into the first one. `npz:FILE` and `folder:DIR` are the user's own data.
+layouts; `everlearn data get NAME` puts it into the first one. What is not as published is refused, unless
+$EVERLEARN_UNVERIFIED is 1; it is another experiment's then. `npz:FILE` and `folder:DIR` are the user's own data.
 """
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from everlearn.data import folders, formats
+from everlearn.data import folders, formats, verified
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
 from everlearn.errors import BadInput, unknown
 
-State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial", "skipped"]
+State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial", "skipped", "cache"]
+UNVERIFIED = "EVERLEARN_UNVERIFIED"
 
 
 @dataclass(frozen=True)
 class FileStatus:
     """What is known of one file: `ok` has the published checksum, `present` has none published; of one's own pictures,
-    `skipped` ones are left out of a run."""
+    `skipped` ones are left out of a run; a `cache` can be deleted."""
 
     path: Path
     state: State
@@ -66,6 +68,40 @@ def locate(source: Source, root: Path) -> Place:
     return max(places, key=lambda place: (place.whole, len(place.paths) - place.paths.count(None)))
 
 
+class Content(NamedTuple):
+    """A file of a data set, or all of it: where it is, what it holds and what was published."""
+
+    path: Path
+    name: str  # the same wherever it lies
+    digest: str  # "" of a file that cannot be read
+    published: str  # "" where nothing is
+
+    @property
+    def sound(self) -> bool:
+        return self.published in ("", self.digest)
+
+
+def contents(place: Place, anew: bool = False) -> list[Content]:
+    """The digests of what is there; with `anew`, of what is on the disk now, whatever is remembered of it."""
+    if whole := place.layout.whole:
+        find_out = whole.compute if anew else whole.identify
+        return [Content(place.folder, "", find_out(place.folder), whole.published)] if place.whole else []
+    parts = zip(place.layout.parts, place.paths, strict=True)
+    return [Content(path, part.names[0], _md5(path, anew), part.md5) for part, path in parts if path]
+
+
+def _md5(path: Path, anew: bool) -> str:
+    """Of the unpacked content; "" where it cannot be read, as is said when it is."""
+    seen, make = verified.stamp([(str(path), verified.looked(path))]), lambda: formats.md5(path, unpack=True)
+    try:
+        if not anew:
+            return verified.digest(path, seen, make)
+        verified.record(path, seen, found := make())
+        return found
+    except formats.Damaged:
+        return ""
+
+
 OWN: dict[str, Callable[..., formats.Parts]] = {"npz": formats.npz, "folder": folders.folder}
 
 
@@ -100,13 +136,30 @@ def read(name: str, root: Path | None = None, **options: Any) -> Images:
             "or say with --data where it is"
         )
     try:
+        if os.environ.get(UNVERIFIED) != "1":
+            _verify(source, place)
         return place.layout.read([path for path in place.paths if path], source.names)
     except formats.Damaged as error:
         raise BadInput(f"{error}; {place.layout.remedy.format(name=name, folder=place.folder)}") from error
 
 
+def _verify(source: Source, place: Place) -> None:
+    """Refuse what is not as published."""
+    for one in contents(place):
+        if not one.sound:
+            if not one.digest:
+                formats.md5(one.path, unpack=True)  # says what is wrong with it
+            whole = place.layout.whole
+            why = whole.wanting(one.path) if whole else f"its md5 is {one.digest}, published is {one.published}"
+            raise formats.Damaged(
+                f"{one.path} is not {source.title} as published ({why}): {UNVERIFIED}=1 reads it as it is, "
+                "for another experiment"
+            )
+
+
 def check(name: str, root: Path | None = None, strict: bool = False) -> list[FileStatus]:
-    """What is there of a data set, one row per file, each compared with its published checksum.
+    """What is there of a data set: all of it in a row, a row per file, each compared with its published checksum, and
+    what lies beside them.
 
     Of a folder of pictures a row per class, and one per file that cannot be read, which `strict` calls unreadable.
     """
@@ -117,11 +170,12 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
         if kind == "folder":
             return _check_folder(path, strict)
         (train, _), (test, _), names = OWN[kind](path)  # what is wrong with it is said
-        return [FileStatus(path, "ok", f"{len(train)} + {len(test)} images of {len(names)} classes")]
+        return [FileStatus(path, "ok", f"{len(train):,} + {len(test):,} images of {len(names):,} classes")]
     source = find(name)
     if not source.layouts:
-        return [FileStatus(Path(name), "ok", "comes with scikit-learn")]
-    rows = _check_parts(locate(source, data_root(root)))
+        return [FileStatus(Path(name), "ok", f"{_counted(read_digits())}; comes with scikit-learn")]
+    place = locate(source, data_root(root))
+    rows = _check_parts(source, place)
     known = {row.path for row in rows}
     for archive in source.archives:  # downloaded, or on the way, and not itself one of the parts
         path = data_root(root) / name / archive.file
@@ -130,7 +184,15 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
             rows.append(_compare(path, archive.md5))
         elif part.is_file():
             rows.append(FileStatus(part, "partial", f"{_size(part)}: `everlearn data get {name}` goes on from there"))
+    if place.layout.whole:
+        cache, use = place.layout.whole.cache(place.folder)
+        if cache.is_file():
+            rows.append(FileStatus(cache, "cache", f"{_size(cache)}: {use}"))
     return rows
+
+
+def _counted(images: Images) -> str:
+    return f"{len(images.train[1]):,} + {len(images.test[1]):,} images of {len(images.names):,} classes"
 
 
 def _check_folder(path: Path, strict: bool) -> list[FileStatus]:
@@ -154,27 +216,57 @@ def found(name: str, root: Path | None = None) -> Path | None:
     if not source.layouts:
         return data_root(root)
     place = locate(source, data_root(root))
-    sound = place.whole and all(row.state in ("ok", "present") for row in _check_parts(place))
-    return place.folder if sound else None
+    return place.folder if place.whole and all(one.sound for one in contents(place)) else None
 
 
-def _check_parts(place: Place) -> list[FileStatus]:
-    return [
-        FileStatus(place.folder / part.names[0], "missing") if path is None else _compare(path, part.md5, unpack=True)
-        for part, path in zip(place.layout.parts, place.paths, strict=True)
-    ]
+def _check_parts(source: Source, place: Place) -> list[FileStatus]:
+    """All of it in a row, if it is all there, and each part, read anew."""
+    layout = place.layout
+    held = {one.path: one for one in contents(place, anew=True)}
+    sound = all(one.sound for one in held.values())
+    counts = layout.whole.counts(place.folder) if layout.whole else {}
+    rows = []
+    for part, path in zip(layout.parts, place.paths, strict=True):
+        if path is None:
+            rows.append(FileStatus(place.folder / part.names[0], "missing"))
+        elif layout.whole:
+            rows.append(FileStatus(path, "ok" if sound else "present", counts[part.names[0]]))
+        else:
+            rows.append(_stated(held[path]))
+    if not place.whole:
+        return rows
+    if not sound:
+        why = layout.whole.wanting(place.folder) if layout.whole else "see below"
+        told = f"not as published ({why}); a run refuses it, unless {UNVERIFIED}=1"
+        return [FileStatus(place.folder, "wrong checksum", told), *rows]
+    if layout.whole:
+        told = f"{counts['train']}, {counts['val/images']} to test on"
+    else:
+        told = _counted(layout.read([path for path in place.paths if path], source.names))
+    return [FileStatus(place.folder, "ok", f"{told}; as published"), *rows]
 
 
-def _compare(path: Path, published: str, unpack: bool = False) -> FileStatus:
-    if not published:
-        return FileStatus(path, "present", "a folder" if path.is_dir() else _size(path))
+def _compare(path: Path, published: str) -> FileStatus:
+    """A file that is not unpacked."""
     try:
-        md5 = formats.md5(path, unpack)
+        return _stated(Content(path, path.name, formats.md5(path), published))
     except formats.Damaged as error:
         return FileStatus(path, "unreadable", str(error))
-    if md5 != published:
-        return FileStatus(path, "wrong checksum", f"md5 {md5}, published {published}")
-    return FileStatus(path, "ok", _size(path))
+
+
+def _stated(one: Content) -> FileStatus:
+    if not one.digest:
+        return FileStatus(one.path, "unreadable", _why_not(one.path))
+    if not one.sound:
+        return FileStatus(one.path, "wrong checksum", f"md5 {one.digest}, published {one.published}")
+    return FileStatus(one.path, "ok" if one.published else "present", _size(one.path))
+
+
+def _why_not(path: Path) -> str:
+    try:
+        return f"md5 {formats.md5(path, unpack=True)}"
+    except formats.Damaged as error:
+        return str(error)
 
 
 def _size(path: Path) -> str:

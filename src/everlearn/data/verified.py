@@ -1,0 +1,108 @@
+"""What the content of a file was when it was last hashed: 180 MB are hashed once, and not before every run.
+
+A file is taken for the same as long as its size, its times and its number on the disk are. Digests are kept in the
+user's own cache folder, so that data cannot vouch for itself, and read-only data are hashed once, too.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from everlearn.data import formats
+
+MEMORY = "~/.cache/everlearn/verified.json"
+LARGEST = 2**20  # bytes of it that are read
+SETTLED = 2_000_000_000  # ns; a file changed within them may change again without its time changing
+
+_known: dict[tuple[str, str], str] = {}  # what this process knows: the digest of a path with a stamp
+
+
+class Stamp(NamedTuple):
+    """What tells whether files were touched, and whether their last change is long enough past to rely on it."""
+
+    text: str
+    settled: bool
+
+
+def stamp(stats: Iterable[tuple[str, os.stat_result | None]]) -> Stamp:
+    """Of files by name; None is one that is not there."""
+    rows = [(name, s and (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)) for name, s in stats]
+    last = max((max(row[1:3]) for _, row in rows if row), default=0)
+    return Stamp(hashlib.sha256(repr(rows).encode()).hexdigest()[:32], abs(time.time_ns() - last) > SETTLED)
+
+
+def looked(path: Path | str) -> os.stat_result | None:
+    try:
+        return os.stat(path)
+    except OSError:
+        return None
+
+
+def digest(path: Path, seen: Stamp, make: Callable[[], str]) -> str:
+    """What is remembered of a file or folder with this stamp, else what `make` finds out."""
+    if (known := recall(path, seen)) is not None:
+        return known
+    found = make()
+    record(path, seen, found)
+    return found
+
+
+def recall(path: Path, seen: Stamp) -> str | None:
+    key = os.path.abspath(path), seen.text
+    if key not in _known:
+        for where, (text, found) in _written().items():
+            _known.setdefault((where, text), found)
+    return _known.get(key)
+
+
+def record(path: Path, seen: Stamp, found: str) -> None:
+    """Remember it, here and in the user's cache folder."""
+    if seen.settled:
+        key = os.path.abspath(path)
+        _known[key, seen.text] = found
+        _write(key, {key: (seen.text, found)})
+
+
+def forget(path: Path) -> None:
+    """What was found out of it no longer holds."""
+    key = os.path.abspath(path)
+    for known in [known for known in _known if known[0] == key]:
+        del _known[known]
+    _write(key, {})
+
+
+def _write(key: str, row: dict[str, tuple[str, str]]) -> None:
+    """Put the row in the place of the key's; a disk that refuses costs time, not the run."""
+    rows = {path: known for path, known in _written().items() if path != key and os.path.exists(path)}
+    file = Path(os.path.expanduser(MEMORY))
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        replace(file, lambda draft: draft.write(json.dumps(rows | row, indent=1).encode()))
+
+
+def _written() -> dict[str, tuple[str, str]]:
+    """What is written down; nothing if that is not what this module writes."""
+    try:
+        with formats.opened(Path(os.path.expanduser(MEMORY))) as file:
+            rows = json.loads(file.read(LARGEST))
+        return {str(path): (str(seen), str(found)) for path, (seen, found) in rows.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def replace(path: Path, write: Callable[..., object]) -> None:
+    """Write a file whole or not at all: aside, under a name that was free, and moved into place."""
+    number, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with open(number, "wb") as file:
+            write(file)
+        os.replace(draft, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(draft)
