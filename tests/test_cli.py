@@ -583,6 +583,49 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
     assert "a worker process was killed" in answer(f"run er {QUICK} --seeds 2", code=1)
 
 
+def test_a_run_is_given_up_when_its_own_worker_died_too_often_and_it_got_no_further(monkeypatch):
+    deadly, long, *others = (Experiment.of("er", epochs=1, seed=seed) for seed in range(5))
+    pools = 0
+
+    def pool(todo, job, report, workers):
+        """Each time a run ends, and then a worker dies: that of one run which is always at the same place, or, of
+        another one that goes further each time, every second time."""
+        nonlocal pools
+        pools += 1
+        report(long, {"event": "epoch", "task": 0, "epoch": pools})
+        report(deadly, {"event": "epoch", "task": 0, "epoch": 3})
+        yield from ((experiment, None) for experiment in todo if experiment in others[pools - 1 : pools])
+        if pools < 11:
+            raise local.Lost([deadly] if pools % 2 and deadly in todo else [long])
+        yield long, None
+
+    monkeypatch.setattr(local, "_pool", pool)
+    outcomes = dict(local.spread([deadly, long, *others], launchers.Job(store.Store()), lambda *_: None, 2))
+    assert pools == 11 and "worker process was killed" in str(outcomes.pop(deadly))
+    assert outcomes == dict.fromkeys([long, *others])
+
+
+def test_a_worker_that_dies_is_told_from_those_that_are_ended_for_it(monkeypatch, tmp_path):
+    Path("deadly.py").write_text(DEADLY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    experiments = [Experiment.of("deadly.py:Deadly", epochs=40, memory=20, seed=seed) for seed in range(4)]
+    outcomes = dict(local.spread(experiments, launchers.Job(store.Store()), lambda *_: None, 2))
+    assert "worker process was killed" in str(outcomes.pop(experiments[1]))
+    assert outcomes == dict.fromkeys([experiments[0], *experiments[2:]]), "and nobody else is blamed for it"
+
+
+DEADLY = """
+import os, signal
+from everlearn import ER
+
+class Deadly(ER):
+    def remember(self, step, terms):
+        super().remember(step, terms)
+        if self.learner.seed == 1 and self.learner.epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     good, wrong = Experiment.of("er", epochs=1), Experiment.of("er", epochs=1, lr=1e30)
     outcomes = dict(local.pack_up([wrong, good], launchers.Job(store.Store()), lambda *_: None, pack=2))

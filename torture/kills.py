@@ -26,6 +26,7 @@ from safetensors.torch import load_file
 
 from everlearn import Experiment, registry
 from everlearn.core import feeding
+from everlearn.core.plan import reservoir
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
@@ -214,7 +215,8 @@ def cases(count: int, seed: int) -> list[Case]:
         every = 0.0 if where in ("file", "checkpoint") or chosen.random() < 0.5 else NEVER
         turn = n // len(names)
         name = names[(n + turn) % len(names)]
-        memory = MEMORIES[turn % 3]
+        own = registry.find("method", registry.parts(name)[0])
+        memory = MEMORIES[turn % 3 if own.slot_rule is reservoir else 2 * (turn % 2)]  # others balance in their own way
         made.append(Case(name, memory, where, chosen.choice(ASKING) if asks else "SIGKILL", chosen.random(), every))
     return made
 
