@@ -3,14 +3,18 @@
 import contextlib
 import errno
 import glob
+import io
 import json
+import multiprocessing
 import os
+import re
 import runpy
 import signal
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -626,6 +630,30 @@ class Deadly(ER):
 """
 
 
+def test_two_workers_do_with_a_long_name_for_the_folder_of_passing_files(monkeypatch, tmp_path):
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    asked = []
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: asked.append(kind) or [][0])
+    with pytest.raises(IndexError):
+        list(local._pool([Experiment.of("er")], launchers.Job(store.Store()), lambda *_: None, 2))
+    assert asked == ["spawn"], "which needs no socket with a name"
+
+
+@pytest.mark.parametrize(
+    "environment, words",
+    [
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR, MASTER_PORT, LOCAL_RANK are not set; use torchrun"),
+        ({"WORLD_SIZE": "two", "RANK": "0"}, "WORLD_SIZE is 'two', which is no number of processes"),
+    ],
+)
+def test_ranks_without_a_master_are_refused(monkeypatch, environment, words):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert words in answer(f"run er {QUICK}")
+
+
 def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     good, wrong = Experiment.of("er", epochs=1), Experiment.of("er", epochs=1, lr=1e30)
     outcomes = dict(local.pack_up([wrong, good], launchers.Job(store.Store()), lambda *_: None, pack=2))
@@ -682,6 +710,47 @@ def test_ctrl_c_is_one_sentence_and_leaves_what_it_takes_to_go_on(words, runs):
     assert (process.returncode, stdout) == (130, "")
     assert stderr.startswith("everlearn: stopped") and stderr.count("\n") == 1
     assert len(kept()) == min(runs, CORES) and all(Path("runs", name, "checkpoint").exists() for name in kept())
+
+
+def test_ctrl_c_while_it_imports_is_one_sentence_too():
+    """From the first line of ours on; before it there is Python alone."""
+    words = "from everlearn import cli; cli.hasty(True); print(flush=True); cli.main()"
+    command = [sys.executable, "-c", words, "run", "er", *QUICK.split(), "--seeds", "2"]
+    own = dict(env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, preexec_fn=interruptible)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    started = [subprocess.Popen(command, **pipes, **own) for _ in range(4)]
+    for process, pause in zip(started, (0, 0.2, 0.4, 0.8)):
+        process.stdout.readline()
+        time.sleep(pause)
+        os.killpg(process.pid, signal.SIGINT)
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130 and re.fullmatch(r"everlearn: stopped.*\n", stderr), stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_a_terminal_has_no_letter_for_is_replaced(monkeypatch, encoding):
+    """± in a table, … in a sentence, a name of a class."""
+    short = dict(epochs=1, memory=20, classes=["0", "1", "2", "3"], tasks=2)
+    everlearn.run("rer", out="runs", **short)
+    Path("mine.toml").write_text(
+        '# ± …\nseeds = 2\nmethod = "er"\nepochs = 1\nclasses = ["0", "1"]\ntasks = 1\n', "utf-8"
+    )
+    commands = (
+        "--help|methods|weightings relation|streams|data --help|compare runs|explain runs/*|report runs --out page.html"
+    )
+    for words in (*commands.split("|"), "study mine.toml -q", "run er --stream Größe…"):
+        stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        given = [part for word in words.split() for part in (glob.glob(word) if "*" in word else [word])]
+        monkeypatch.setattr(sys, "argv", ["everlearn", *given])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        stdout.flush()
+        stderr.flush()
+        said = stderr.buffer.getvalue().decode(encoding)
+        assert (end.value.code or 0) == (2 if "Größe" in words else 0) and "codec" not in said, words
 
 
 @pytest.mark.slow

@@ -322,7 +322,7 @@ def bases(study: Study, against: str) -> dict[str, str]:
 def read(path: Path, seeds: int | None, given: Overrides) -> Study:
     """A study of one's own."""
     try:
-        document = tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"cannot read the study {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

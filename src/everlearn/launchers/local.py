@@ -9,12 +9,14 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import threading
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import torch
 
@@ -49,6 +51,7 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
 
 PLACE = ("task", "epoch", "step")
 PASSED = (*PLACE, "event", "steps", "tasks")  # what is passed on of a record
+SHORT = 60  # bytes, of at most 107 with the socket's own
 BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
@@ -116,11 +119,15 @@ def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -
 
 
 def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
-    context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    if hasattr(os, "fork"):  # one process imports for all, and has no threads a fork would copy half-way
+    # One process imports for all, and has no threads a fork would copy half-way. It is reached by a socket in the
+    # folder of passing files, and a socket's name has a limit.
+    serves = hasattr(os, "fork") and len(os.fsencode(tempfile.gettempdir())) <= SHORT
+    context: Any = multiprocessing.get_context("forkserver" if serves else "spawn")
+    if serves:
         context.set_forkserver_preload(["everlearn.launchers.local", "sklearn.datasets", "sklearn.model_selection"])
-    records = context.Queue()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
+    with _uninterrupted():
+        records = context.Queue()
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     processes, begun = {}, {}  # by number, and of each run that of its process
 
     def pass_on() -> None:

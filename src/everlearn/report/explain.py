@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -184,10 +184,12 @@ def read(folder: Path) -> Explanation:
         numbers = {"memory": experiment.memory, "epochs": experiment.training.epochs, "seed": experiment.seed}
         matrix = tuple(tuple(map(float, row)) for row in measured["matrix"])
         tasks, accuracy = len(matrix), float(measured["acc"])
+        _finite((matrix, accuracy))
         names = tuple(map(printable, result.get("classes", ())))
         preset = tuple(map(float, experiment.weighting.get("weights", ())))
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
+        _finite(records)
         epochs = [record for record in records if record["event"] == "epoch"]
         reviews = {record["task"]: record for record in records if record["event"] == "review"}
         if len(epochs) != tasks * numbers["epochs"]:
@@ -233,6 +235,15 @@ def _blaming(file: Path) -> Iterator[None]:
         RuntimeError,
     ):
         raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
+
+
+def _finite(document: Any) -> None:
+    """Every number in it can be drawn."""
+    if isinstance(document, (dict, list, tuple)):
+        for part in document.values() if isinstance(document, dict) else document:
+            _finite(part)
+    elif isinstance(document, float) and not math.isfinite(document):
+        raise ValueError("not a number")
 
 
 def _task(number: int, epochs: list[dict], review: dict) -> Task:
@@ -288,6 +299,7 @@ def net(folder: Path) -> RelationReplayNet:
     with _blaming(file):
         state = {name: tensor.float() for name, tensor in part(load_file(file), "rrn").items()}
         hidden, terms = state["losses.weight"].shape
+        _finite([tensor.flatten().tolist() for tensor in state.values()])
         found = RelationReplayNet(terms, hidden)
         found.load_state_dict(state)
     return found
