@@ -736,9 +736,7 @@ def test_what_a_terminal_has_no_letter_for_is_replaced(monkeypatch, encoding):
     Path("mine.toml").write_text(
         '# ± …\nseeds = 2\nmethod = "er"\nepochs = 1\nclasses = ["0", "1"]\ntasks = 1\n', "utf-8"
     )
-    commands = (
-        "--help|methods|weightings relation|streams|data --help|compare runs|explain runs/*|report runs --out page.html"
-    )
+    commands = "--help|methods|weightings relation|streams|data --help|compare runs|explain runs/*"
     for words in (*commands.split("|"), "study mine.toml -q", "run er --stream Größe…"):
         stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
         monkeypatch.setattr(sys, "stdout", stdout)
