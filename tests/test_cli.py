@@ -3,14 +3,18 @@
 import contextlib
 import errno
 import glob
+import io
 import json
+import multiprocessing
 import os
+import re
 import runpy
 import signal
 import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
@@ -597,6 +601,73 @@ def test_a_killed_worker_is_said_to_be(monkeypatch):
     assert "a worker process was killed" in answer(f"run er {QUICK} --seeds 2", code=1)
 
 
+def test_a_run_is_given_up_when_its_own_worker_died_too_often_and_it_got_no_further(monkeypatch):
+    deadly, long, *others = (Experiment.of("er", epochs=1, seed=seed) for seed in range(5))
+    pools = 0
+
+    def pool(todo, job, report, workers):
+        """Each time a run ends, and then a worker dies: that of one run which is always at the same place, or, of
+        another one that goes further each time, every second time."""
+        nonlocal pools
+        pools += 1
+        report(long, {"event": "epoch", "task": 0, "epoch": pools})
+        report(deadly, {"event": "epoch", "task": 0, "epoch": 3})
+        yield from ((experiment, None) for experiment in todo if experiment in others[pools - 1 : pools])
+        if pools < 11:
+            raise local.Lost([deadly] if pools % 2 and deadly in todo else [long])
+        yield long, None
+
+    monkeypatch.setattr(local, "_pool", pool)
+    outcomes = dict(local.spread([deadly, long, *others], launchers.Job(store.Store()), lambda *_: None, 2))
+    assert pools == 11 and "worker process was killed" in str(outcomes.pop(deadly))
+    assert outcomes == dict.fromkeys([long, *others])
+
+
+def test_a_worker_that_dies_is_told_from_those_that_are_ended_for_it(monkeypatch, tmp_path):
+    Path("deadly.py").write_text(DEADLY)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    experiments = [Experiment.of("deadly.py:Deadly", epochs=40, memory=20, seed=seed) for seed in range(4)]
+    outcomes = dict(local.spread(experiments, launchers.Job(store.Store()), lambda *_: None, 2))
+    assert "worker process was killed" in str(outcomes.pop(experiments[1]))
+    assert outcomes == dict.fromkeys([experiments[0], *experiments[2:]]), "and nobody else is blamed for it"
+
+
+DEADLY = """
+import os, signal
+from everlearn import ER
+
+class Deadly(ER):
+    def remember(self, step, terms):
+        super().remember(step, terms)
+        if self.learner.seed == 1 and self.learner.epoch == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_two_workers_do_with_a_long_name_for_the_folder_of_passing_files(monkeypatch, tmp_path):
+    long = tmp_path / ("x" * 80)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    asked = []
+    monkeypatch.setattr(multiprocessing, "get_context", lambda kind: asked.append(kind) or [][0])
+    with pytest.raises(IndexError):
+        list(local._pool([Experiment.of("er")], launchers.Job(store.Store()), lambda *_: None, 2))
+    assert asked == ["spawn"], "which needs no socket with a name"
+
+
+@pytest.mark.parametrize(
+    "environment, words",
+    [
+        ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR, MASTER_PORT, LOCAL_RANK are not set; use torchrun"),
+        ({"WORLD_SIZE": "two", "RANK": "0"}, "WORLD_SIZE is 'two', which is no number of processes"),
+    ],
+)
+def test_ranks_without_a_master_are_refused(monkeypatch, environment, words):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert words in answer(f"run er {QUICK}")
+
+
 def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     good, wrong = Experiment.of("er", epochs=1), Experiment.of("er", epochs=1, lr=1e30)
     outcomes = dict(local.pack_up([wrong, good], launchers.Job(store.Store()), lambda *_: None, pack=2))
@@ -653,6 +724,45 @@ def test_ctrl_c_is_one_sentence_and_leaves_what_it_takes_to_go_on(words, runs):
     assert (process.returncode, stdout) == (130, "")
     assert stderr.startswith("everlearn: stopped") and stderr.count("\n") == 1
     assert len(kept()) == min(runs, CORES) and all(Path("runs", name, "checkpoint").exists() for name in kept())
+
+
+def test_ctrl_c_while_it_imports_is_one_sentence_too():
+    """From the first line of ours on; before it there is Python alone."""
+    words = "from everlearn import cli; cli.hasty(True); print(flush=True); cli.main()"
+    command = [sys.executable, "-c", words, "run", "er", *QUICK.split(), "--seeds", "2"]
+    own = dict(env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, preexec_fn=interruptible)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    started = [subprocess.Popen(command, **pipes, **own) for _ in range(4)]
+    for process, pause in zip(started, (0, 0.2, 0.4, 0.8)):
+        process.stdout.readline()
+        time.sleep(pause)
+        os.killpg(process.pid, signal.SIGINT)
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == 130 and re.fullmatch(r"everlearn: stopped.*\n", stderr), stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_a_terminal_has_no_letter_for_is_replaced(monkeypatch, encoding):
+    """± in a table, … in a sentence, a name of a class."""
+    short = dict(epochs=1, memory=20, classes=["0", "1", "2", "3"], tasks=2)
+    everlearn.run("rer", out="runs", **short)
+    Path("mine.toml").write_text(
+        '# ± …\nseeds = 2\nmethod = "er"\nepochs = 1\nclasses = ["0", "1"]\ntasks = 1\n', "utf-8"
+    )
+    commands = "--help|methods|weightings relation|streams|data --help|compare runs|explain runs/*"
+    for words in (*commands.split("|"), "study mine.toml -q", "run er --stream Größe…"):
+        stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
+        monkeypatch.setattr(sys, "stdout", stdout)
+        monkeypatch.setattr(sys, "stderr", stderr)
+        given = [part for word in words.split() for part in (glob.glob(word) if "*" in word else [word])]
+        monkeypatch.setattr(sys, "argv", ["everlearn", *given])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        stdout.flush()
+        stderr.flush()
+        said = stderr.buffer.getvalue().decode(encoding)
+        assert (end.value.code or 0) == (2 if "Größe" in words else 0) and "codec" not in said, words
 
 
 @pytest.mark.slow

@@ -449,6 +449,7 @@ DAMAGE = {
     "not text": lambda file: file.write_bytes(b"\xff\xfe\x00{" * 9),
     "other json": lambda file: file.write_text("[1, 2]"),
     "lines missing": lambda file: file.write_text("".join(file.read_text().splitlines(keepends=True)[:2])),
+    "no number": lambda file: file.write_text(re.sub(r'"(mean|acc)": [-+.\de]+', r'"\1": NaN', file.read_text())),
     "keys missing": lambda file: file.write_text(re.sub('"(quantiles|experiment)"', '"x"', file.read_text())),
 }
 

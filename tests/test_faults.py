@@ -16,7 +16,7 @@ from everlearn.core import norm
 from everlearn.core.capture import Graphs
 from everlearn.core.norm import Norm
 from everlearn.core.theta import MainNet
-from everlearn.weightings import Relation, bilevel
+from everlearn.weightings import Relation, bilevel, diagnostics
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient
 
 double = dict(dtype=torch.float64)
@@ -323,6 +323,22 @@ def test_the_callers_generator_is_its_own_while_steps_are_paused_broken_off_or_f
 
 def failing(step, terms):
     return torch.rand(1).item() / 0
+
+
+# Many classes ---------------------------------------------------------------------------------------------------------
+def test_a_review_looks_at_no_more_classes_than_it_says(monkeypatch):
+    stream = toy(tasks=4)
+    learner = learner_of("rer", stream, memory=16)
+    for task in stream:
+        learner.update(task)
+    review = lambda: learner.method.weighting.review(learner, stream.tasks[:3], stream.tasks[3])
+    whole = review()["similarity"]
+    monkeypatch.setattr(diagnostics, "OLD", 4)
+    some = review()["similarity"]
+    assert whole["classes"] == list(range(8)) and some["classes"] == [0, 2, 4, 6] and some["new"] == [6, 7]
+    assert some["G"] == whole["G"][::2]
+    monkeypatch.setattr(diagnostics, "NEW", 1)
+    assert review()["similarity"]["new"] == [6]
 
 
 # Settings changed on the way ------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Tuning: what is held out, which trials there are, what becomes of a search that is killed, and what is refused."""
 
+import contextlib
 import json
 import os
 import signal
@@ -275,6 +276,22 @@ def test_a_damaged_file_of_trials_is_named():
     result = call(f"tune er {WORDS} --trials 1")
     assert result.exit_code == 1 and result.stderr.count("\n") == 1
     assert tune.file_of(small()) in result.stderr and "remove it" in result.stderr
+
+
+def test_a_flipped_byte_in_the_file_of_trials_is_one_sentence_or_nothing(tmp_path):
+    path = tmp_path / "trials.db"
+    study = tune._open(path, False)
+    study.enqueue_trial({"memory": 0.5})
+    study.tell(study.ask({"memory": optuna.distributions.FloatDistribution(0.1, 1.0)}), 50.0)
+    whole, said = path.read_bytes(), []
+    for at in range(0, len(whole), len(whole) // 24):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        with contextlib.suppress(EverlearnError), tune._in_words(path):
+            try:
+                tune._open(path, False)
+            except EverlearnError as error:
+                said.append(str(error))
+    assert said and all("remove it to begin again" in sentence for sentence in said)
 
 
 def test_without_optuna_it_says_what_to_install(monkeypatch):

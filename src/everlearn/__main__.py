@@ -1,3 +1,3 @@
-from everlearn.cli.app import main
+from everlearn.cli import main
 
 main()

@@ -7,6 +7,7 @@ import errno
 import functools
 import importlib
 import inspect
+import io
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ import typer
 import typer.core
 import typer.main
 
+from everlearn.cli import hasty
 from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
@@ -106,6 +108,7 @@ def answered(function: Callable) -> Callable:
 
         debug = debug or bool(os.environ.get("EVERLEARN_DEBUG"))
         try:
+            hasty(False)
             with ranks.process_group(), _noticed():
                 function(*args, **kwargs)
         except KeyboardInterrupt:
@@ -177,8 +180,13 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # whatever letters the terminal has
     with contextlib.suppress(BrokenPipeError):
         try:
             app()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, typer.Abort):
             sys.exit(130)
+        finally:
+            hasty(True)

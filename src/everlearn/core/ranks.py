@@ -100,9 +100,13 @@ def no_sync() -> Iterator[None]:
 @contextlib.contextmanager
 def process_group() -> Iterator[None]:
     """The process group torchrun asks for, gloo between CPUs and NCCL between GPUs. Only the first rank speaks."""
-    if not dist.is_available() or int(os.environ.get("WORLD_SIZE", 1)) == 1 or "RANK" not in os.environ:
+    if not dist.is_available() or _asked_for() == 1 or "RANK" not in os.environ:
         yield
         return
+    if missing := [name for name in ("MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK") if name not in os.environ]:
+        raise BadInput(
+            f"WORLD_SIZE is {_asked_for()}, and {', '.join(missing)} are not set; use torchrun, or unset WORLD_SIZE"
+        )
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # torchrun, when another rank failed: clear away, then end
     if torch.cuda.is_available() and (own := int(os.environ["LOCAL_RANK"])) < torch.cuda.device_count():
         torch.cuda.set_device(own)  # from here on `cuda` is this rank's own GPU
@@ -110,6 +114,14 @@ def process_group() -> Iterator[None]:
     with contextlib.redirect_stdout(None) if rank() else contextlib.nullcontext():
         yield
     dist.destroy_process_group()  # not after an error: it would wait for ranks that wait for this one
+
+
+def _asked_for() -> int:
+    """How many processes the environment speaks of."""
+    given = os.environ.get("WORLD_SIZE", "1")
+    if not given.isdecimal():
+        raise BadInput(f"WORLD_SIZE is '{given}', which is no number of processes")
+    return int(given)
 
 
 def check_gpus() -> None:

@@ -345,7 +345,7 @@ def bases(study: Study, against: str) -> dict[str, str]:
 def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:
     """A study of one's own, of one seed, and how many seeds it wants."""
     try:
-        document = tomllib.loads(path.read_text())
+        document = tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise BadInput(f"cannot read the study {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

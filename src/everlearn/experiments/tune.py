@@ -238,15 +238,31 @@ def _open(path: Path, fresh: bool):
     """The study in a file, new or to go on with. What it has as running was left so by a process that is no more."""
     import optuna
 
-    storage = optuna.storages.RDBStorage("sqlite://", {"creator": lambda: sqlite3.connect(path)})  # whatever the path
-    named = {"study_name": "weights", "storage": storage}
-    if fresh:
-        with contextlib.suppress(KeyError):
-            optuna.delete_study(**named)
-    study = optuna.create_study(**named, direction="maximize", load_if_exists=True)
-    for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
-        study.tell(stale.number, state=optuna.trial.TrialState.FAIL)
-    return study
+    if path.exists() and not sound(path):
+        raise EverlearnError(f"the trials' file {path} is damaged; remove it to begin again")
+    try:
+        storage = optuna.storages.RDBStorage("sqlite://", {"creator": lambda: sqlite3.connect(path)})  # any path
+        named = {"study_name": "weights", "storage": storage}
+        if fresh:
+            with contextlib.suppress(KeyError):
+                optuna.delete_study(**named)
+        study = optuna.create_study(**named, direction="maximize", load_if_exists=True)
+        for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
+            study.tell(stale.number, state=optuna.trial.TrialState.FAIL)
+        return study
+    except (LookupError, TypeError, ValueError, RuntimeError, AssertionError) as error:  # of what it holds
+        if isinstance(error, optuna.exceptions.StorageInternalError):
+            raise
+        raise EverlearnError(f"the trials' file {path} is damaged ({error}); remove it to begin again") from None
+
+
+def sound(path: Path) -> bool:
+    """Does SQLite find its own order in it?"""
+    try:
+        with contextlib.closing(sqlite3.connect(path)) as file:
+            return file.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    except (sqlite3.DatabaseError, UnicodeDecodeError):
+        return False
 
 
 @contextlib.contextmanager

@@ -9,12 +9,14 @@ import os
 import queue
 import signal
 import sys
+import tempfile
 import threading
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import torch
 
@@ -47,7 +49,11 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
     yield from spread(todo, job, report, workers)
 
 
-PLACES = ("event", "task", "epoch", "step", "steps", "tasks")  # what is passed on of a record
+PLACE = ("task", "epoch", "step")
+PASSED = (*PLACE, "event", "steps", "tasks")  # what is passed on of a record
+SHORT = 60  # bytes, of at most 107 with the socket's own
+BEGUN = "begun"  # what a worker says of itself when it takes up a run
+ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
 SMALL, LARGE = (
     0.5,
@@ -75,49 +81,90 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+class Lost(Exception):
+    """A worker was killed, and the pool with it; these are the runs it may have been at."""
+
+    def __init__(self, runs: Sequence[Experiment]):
+        self.runs = runs
+
+
 def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
-    """Worker processes. One that is killed takes the pool with it: what was not done by then goes to a new one."""
-    left = dict.fromkeys(todo)
-    for _ in range(AGAIN):
+    """Worker processes. One that is killed takes the pool with it: what was not done by then goes to a new one.
+
+    A run is given up when its worker was killed too often without getting any further.
+    """
+    left, killed = dict.fromkeys(todo), Counter()
+    reached: dict[Experiment, tuple[int, ...]] = {}  # task, epoch and step
+
+    def watched(experiment: Experiment, record: dict) -> None:
+        if "task" in record and (place := tuple(record.get(key, 0) for key in PLACE)) > reached.get(experiment, ()):
+            reached[experiment], killed[experiment] = place, 0
+        report(experiment, record)
+
+    while left:
         try:
-            for experiment, error in _pool(list(left), job, report, workers):
+            for experiment, error in _pool(list(left), job, watched, workers):
                 del left[experiment]
                 yield experiment, error
-            return
-        except BrokenProcessPool:
-            continue
-    for experiment in left:
-        yield (
-            experiment,
-            EverlearnError(
-                "a worker process was killed, perhaps for want of memory; fewer at a time (--jobs 1) may fit"
-            ),
-        )
+        except Lost as lost:
+            killed.update(lost.runs)
+        for experiment in [experiment for experiment in left if killed[experiment] > AGAIN]:
+            del left[experiment]
+            yield (
+                experiment,
+                EverlearnError(
+                    "a worker process was killed, perhaps for want of memory; fewer at a time (--jobs 1) may fit"
+                ),
+            )
 
 
 def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
-    context = multiprocessing.get_context("forkserver" if hasattr(os, "fork") else "spawn")
-    if hasattr(os, "fork"):  # one process imports for all, and has no threads a fork would copy half-way
+    # One process imports for all, and has no threads a fork would copy half-way. It is reached by a socket in the
+    # folder of passing files, and a socket's name has a limit.
+    serves = hasattr(os, "fork") and len(os.fsencode(tempfile.gettempdir())) <= SHORT
+    context: Any = multiprocessing.get_context("forkserver" if serves else "spawn")
+    if serves:
         context.set_forkserver_preload(["everlearn.launchers.local", "sklearn.datasets", "sklearn.model_selection"])
-    records = context.Queue()
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
+    with _uninterrupted():
+        records = context.Queue()
+        pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
+    processes, begun = {}, {}  # by number, and of each run that of its process
+
+    def pass_on() -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                number, record = records.get_nowait()
+                if record["event"] == BEGUN:
+                    begun[todo[number]] = record["process"]
+                else:
+                    report(todo[number], record)
+
+    running: dict[Future, Experiment] = {}
     try:
         with _uninterrupted():
-            running: dict[Future, Experiment] = {
-                pool.submit(_work, number, experiment, job): experiment for number, experiment in enumerate(todo)
-            }
+            for number, experiment in enumerate(todo):
+                running[pool.submit(_work, number, experiment, job)] = experiment
+        processes = dict(pool._processes)
         while running:
             finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
-            _pass_on(records, todo, report)
+            pass_on()
             for future in finished:
-                yield running.pop(future), future.result()
+                outcome = future.result()
+                yield running.pop(future), outcome
+    except BrokenProcessPool:
+        pool.shutdown()
+        pass_on()
+        at_work = [experiment for experiment in running.values() if experiment in begun]
+        # The pool ends the others, which is an exit of theirs.
+        dead = {n for n, process in processes.items() if process.exitcode not in (None, 0, ENDED, -signal.SIGTERM)}
+        raise Lost([experiment for experiment in at_work if begun[experiment] in dead] or at_work or todo) from None
     except BaseException:
         for process in list(pool._processes.values()):
-            process.terminate()  # the worker clears away its unfinished run
+            process.terminate()  # the worker writes down where it is
         raise
     finally:
         pool.shutdown(cancel_futures=True)
-    _pass_on(records, todo, report)
+    pass_on()
 
 
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
@@ -145,15 +192,6 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
     finally:
         for _, steps, _ in active:
             steps.close()  # clears away an unfinished run
-
-
-def _pass_on(records, todo: Sequence[Experiment], report: Report) -> None:
-    try:
-        while True:
-            number, record = records.get_nowait()
-            report(todo[number], record)
-    except queue.Empty:
-        pass
 
 
 @contextlib.contextmanager
@@ -185,12 +223,13 @@ def _begin(records) -> None:
 
 def _stop(*_) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: the clearing away is not to be interrupted
-    sys.exit(1)
+    sys.exit(ENDED)
 
 
 def _work(number: int, experiment: Experiment, job: Job) -> Exception | None:
-    tell = lambda record: _records.put((number, {key: record[key] for key in PLACES if key in record}))
+    _records.put((number, {"event": BEGUN, "process": os.getpid()}))
+    tell = lambda record: _records.put((number, {key: record[key] for key in PASSED if key in record}))
     try:
         return attempted(job, experiment, tell)
     except SystemExit:
-        os._exit(1)  # a pool's worker would take the next run
+        os._exit(ENDED)  # a pool's worker would take the next run

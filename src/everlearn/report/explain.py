@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from everlearn.collection import history
 from everlearn.collection.history import Epoch, Spread
@@ -149,10 +149,12 @@ def read(folder: Path, edited: bool = False) -> Explanation:
         numbers = {"memory": experiment.memory, "epochs": experiment.training.epochs, "seed": experiment.seed}
         matrix = tuple(tuple(map(float, row)) for row in measured["matrix"])
         tasks, accuracy = len(matrix), float(measured["acc"])
+        _finite((matrix, accuracy))
         names = tuple(map(printable, result.get("classes", ())))
         preset = tuple(map(float, experiment.weighting.get("weights", ())))
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
+        _finite(records)
         epochs = [record for record in records if record["event"] == "epoch"]
         reviews = {record["task"]: record for record in records if record["event"] == "review"}
         if len(epochs) != tasks * numbers["epochs"]:
@@ -189,6 +191,15 @@ def _blaming(file: Path) -> Iterator[None]:
         raise
     except WRONG:
         raise BadInput(f"{file} is missing or damaged; run the experiment again with --fresh") from None
+
+
+def _finite(document: Any) -> None:
+    """Every number in it can be drawn."""
+    if isinstance(document, (dict, list, tuple)):
+        for part in document.values() if isinstance(document, dict) else document:
+            _finite(part)
+    elif isinstance(document, float) and not math.isfinite(document):
+        raise ValueError("not a number")
 
 
 def _task(number: int, epochs: list[dict], review: dict) -> Task:

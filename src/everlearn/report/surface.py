@@ -86,6 +86,8 @@ def _net(folder: Path):
 
     state = {name: tensor.float() for name, tensor in part(load_file(folder / FILE), "rrn").items()}
     hidden, terms = state["losses.weight"].shape
+    if not all(tensor.isfinite().all() for tensor in state.values()):
+        raise ValueError("not a number")
     found = RelationReplayNet(terms, hidden)
     found.load_state_dict(state)
     return found

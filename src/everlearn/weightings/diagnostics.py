@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 SAMPLES = 512  # validation pairs to average weights over
 EACH = 16  # samples per class in the table of similarities
+OLD, NEW = 200, 50  # classes in it, at most: a review costs the same however many there are
 
 
 def labels(terms: Terms) -> Tensor:
@@ -90,17 +91,32 @@ def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequenc
         ).nonzero()[:, 0]
         pool = memory.x[held], memory.y[held], {name: of[held] for name, of in memory.stored.items()}
     else:
-        pool = *(torch.cat([task.test[part] for task in old]).to(learner.device) for part in (0, 1)), {}
-    if not len(pool[0]):
+        pool = None
+    tested = [len(task.test[1]) for task in old]
+    if not (sum(tested) if pool is None else len(pool[0])):
         return None
     sample = lambda x, y, stored: rows_of(Batch(x, y, stored=stored), rows(len(x)))
-    replay = [sample(*pool) for _ in method.own_draws()]
+    aside = lambda: Batch(*(tensor.to(learner.device) for tensor in _among(old, tested, rows(sum(tested)).tolist())))
+    replay = [aside() if pool is None else sample(*pool) for _ in method.own_draws()]
     new, *replay = _viewed(learner, [sample(x_new, y_new, {}), *replay])
     terms = method.terms(learner.net.at(learner.net.theta), new, tuple(replay))
     return {
         "weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())),
         "old": "memory" if method.keeps else "validation",
     }
+
+
+def _among(tasks: Sequence[Task], sizes: Sequence[int], rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """These rows of all tasks' test samples one after another, which are not put together for it."""
+    ends = np.cumsum(sizes)
+    of = np.searchsorted(ends, rows, side="right")
+    picked = [(tasks[task].test, row - int(ends[task]) + sizes[task]) for task, row in zip(of, rows)]
+    return torch.stack([x[row] for (x, _), row in picked]), torch.stack([y[row] for (_, y), row in picked])
+
+
+def _some(classes: list[int], most: int) -> list[int]:
+    """At most so many of them, evenly."""
+    return classes if len(classes) <= most else [classes[n * len(classes) // most] for n in range(most)]
 
 
 def _viewed(learner: Learner, batches: Sequence[Batch]) -> Iterator[Batch]:
@@ -127,8 +143,8 @@ def _similarity(learner: Learner, new) -> dict:
         return gradient(lambda t: method.outer(net(t), tuple(replay)), theta)
 
     held = memory.held()[1]
-    met = [c for c in range(learner.classes) if bool((held == c).any())]
-    tested = [c for c in new.classes if bool((y == c).any())]
+    met = _some([c for c in held.unique().tolist() if c >= 0], OLD)
+    tested = _some([c for c in new.classes if bool((y == c).any())], NEW)
     rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])
     # Together, as they are learned: a loss may depend on who is there.
     arriving = next(_viewed(learner, [Batch(x[rows], y[rows])]))
