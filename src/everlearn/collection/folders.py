@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -15,7 +14,7 @@ from everlearn import registry
 from everlearn.collection import documents
 from everlearn.collection.index import Index, stamp
 from everlearn.collection.model import Problem, Run, Unfinished
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, parsed
 from everlearn.experiments.store import CHECKPOINT, read_result
 
 DEEPEST = 3  # folders within folders
@@ -110,7 +109,7 @@ class Look:
         wrong: dict[str, str] = {}
 
         def read() -> list[documents.Digest]:
-            document = json.loads(file.read_text(encoding="utf-8"))
+            document = parsed(file.read_text(encoding="utf-8"))
             if documents.kind(document) == "curves":
                 found.curves[file.stem] = file
                 return []
@@ -162,7 +161,7 @@ class Look:
         known: documents.Digest = {"title": "", "settings": {}}
         seed = None
         with contextlib.suppress(OSError, *documents.WRONG):
-            document = json.loads((folder / "experiment.json").read_text(encoding="utf-8"))
+            document = parsed((folder / "experiment.json").read_text(encoding="utf-8"))
             known, seed = documents.described_by(document), int(document["seed"])
         try:
             lines = (folder / "metrics.jsonl").read_bytes()

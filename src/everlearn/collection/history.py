@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from everlearn.errors import parsed
 from everlearn.weightings.diagnostics import QUANTILES
 
 PHASES = ("preset", "warm-up", "relation")
@@ -84,7 +84,7 @@ def read(file: Path, epochs: bool = True) -> History:
         if not epochs and not line.startswith('{"event": "task"'):
             continue
         try:
-            record = json.loads(line)
+            record = parsed(line)
             if record["event"] == "task":
                 ends.append(task_end(record))
             elif record["event"] == "epoch":
@@ -155,7 +155,7 @@ def curves(document: dict) -> tuple[Epoch, ...]:
 def read_curves(file: Path) -> History:
     """The history of a record's curves: its epochs alone."""
     try:
-        return History(epochs=curves(json.loads(file.read_text(encoding="utf-8"))))
+        return History(epochs=curves(parsed(file.read_text(encoding="utf-8"))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError):
         return History(damage=f"{file.name} is missing or damaged")
 

@@ -43,7 +43,7 @@ class Memory(Stateful):
         """All samples it holds, in the order of its rows."""
         return self.x[: len(self)], self.y[: len(self)]
 
-    def fill(self, x: Tensor, y: Tensor, **stored: Tensor) -> None:
+    def fill(self, x: Tensor, y: Tensor, **stored: Tensor | None) -> None:
         """These samples instead of what it held."""
         self.ledger.presented = self.ledger.held = len(x)
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
@@ -60,7 +60,7 @@ class Memory(Stateful):
         named = ({name: of[n] for name, of in stored.items()} for n in range(len(sizes)))
         return [Batch(x, y, stored=kept, there=there) for (x, y, there), kept in zip(parts, named)]
 
-    def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
+    def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor | None) -> None:
         """Rows must differ, except for the spare one; `plan.reservoir` ensures it. All ranks write all samples."""
         self.x[rows], self.y[rows] = ranks.all_gather(x), ranks.all_gather(y)
         for name, own in self.stored.items():

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from everlearn.data import formats, photos
 from everlearn.data.sources import data_root, find, locate, own
+from everlearn.errors import parsed
 
 MEMORY = ".verified.json"  # under the data root: the md5 of each file that was hashed, so that 180 MB are hashed once
 SETTLED = 2_000_000_000  # ns; a file changed within them may change again without its time changing
@@ -69,7 +70,7 @@ def _look(path: Path) -> Seen:
 def _recall(root: Path) -> dict[Seen, str]:
     """What is written down under the data root; nothing if that is not what this module writes."""
     try:
-        rows = json.loads((root / MEMORY).read_text())
+        rows = parsed((root / MEMORY).read_text())
         known = {(os.path.abspath(root / name), *map(int, seen)): str(md5) for name, (*seen, md5) in rows.items()}
         return known  # pyright: ignore[reportReturnType]  # a row of another length is no file's
     except (OSError, ValueError, TypeError, AttributeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from everlearn.arguments import is_dense
 from everlearn.data import arrays, photos
 from everlearn.data.inputs import Inputs
 from everlearn.data.pixels import Pixels
 from everlearn.data.streams import Task
-from everlearn.errors import BadInput, Notice
+from everlearn.errors import BadInput, Notice, shown
 
 WELCOME = (
     "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders, an .npz file "
@@ -80,7 +81,7 @@ def samples(data: Any, like: Like | None = None) -> Tensor:
     items = list(_each(data))
     if not items:
         raise BadInput("there is no sample among the data")
-    return _stack([item[0] if isinstance(item, tuple) else item for item in items])
+    return _stack([item[0] if isinstance(item, tuple) and item else item for item in items])
 
 
 def tensor(of: Any) -> Tensor:
@@ -99,8 +100,8 @@ def tensor(of: Any) -> Tensor:
         if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
             array = array.astype(np.int64)
         of = torch.from_numpy(np.ascontiguousarray(array))
-    if of.is_complex() or of.is_quantized or of.layout != torch.strided:
-        raise BadInput(f"samples of type {of.dtype}; they must be plain numbers")
+    if not is_dense(of) or of.is_complex():
+        raise BadInput(f"samples must be a dense tensor of real numbers, not {shown(of)} of {of.dtype}")
     if of.dtype == torch.uint8 or of.is_floating_point():
         return of.detach()
     return of.detach().long()
@@ -120,8 +121,14 @@ def _batch(data: Any) -> Tensor:
 
 def _each(data: Any) -> Iterator[Any]:
     """Sample by sample; a Dataset may know nothing but its length and its items."""
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+    if (
+        hasattr(data, "__len__")
+        and hasattr(data, "__getitem__")
+        and not isinstance(data, (IterableDataset, Mapping, type))
+    ):
         return (data[n] for n in range(len(data)))
+    if not isinstance(data, Iterable):
+        raise BadInput(f"{shown(data)} cannot be learned from; give {WELCOME}")
     return iter(data)
 
 
@@ -177,7 +184,7 @@ def _labels(labels: Any, samples: int) -> Any:
     if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
-        raise BadInput(f"labels {labels!r}; give one for each sample")
+        raise BadInput(f"labels must be a list, not {shown(labels)}; give one for each sample")
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:
         raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N]")
     if len(labels) != samples:
@@ -187,6 +194,8 @@ def _labels(labels: Any, samples: int) -> Any:
 
 def _file(name: str, like: Like | None) -> tuple[Tensor, Any]:
     path = Path(name.removeprefix("folder:").removeprefix("npz:")).expanduser()
+    if len(path.name) > 255:
+        raise BadInput(f"there is no file {shown(path.name)}")
     if path.suffix.lower() in arrays.SUFFIXES and not path.is_dir():
         x, y = arrays.labelled(path, like and like.shape)
         return tensor(x), y

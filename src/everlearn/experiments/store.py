@@ -25,7 +25,7 @@ from typing import IO
 import filelock
 import torch
 
-from everlearn.errors import BadInput, EverlearnError, Stopped
+from everlearn.errors import BadInput, EverlearnError, Stopped, parsed
 from everlearn.experiments.experiment import Experiment
 from everlearn.metrics import METRICS
 
@@ -253,7 +253,7 @@ def read_result(path: Path) -> dict:
     file = path if path.is_file() else path / "result.json"
     way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
     try:
-        document = json.loads(file.read_text())
+        document = parsed(file.read_text())
     except FileNotFoundError:
         if not path.exists():
             raise BadInput(f"there is no {path}") from None
@@ -272,7 +272,8 @@ def read_result(path: Path) -> dict:
         name = document.get("study")
         raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")
     of = lambda key: found if isinstance(found := document.get(key), dict) else {}
-    measured = lambda setting: {*METRICS, "matrix"} <= of(setting).keys()
+    figure = lambda value: value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+    measured = lambda setting: "matrix" in of(setting) and all(figure(of(setting).get(m, "")) for m in METRICS)
     if not (isinstance(document, dict) and of("experiment") and measured("class_il") and measured("task_il")):
         raise Damaged(f"{file} is not the record of a run; {way_out}")
     return document
@@ -288,7 +289,7 @@ def same(experiment: Experiment, document: dict) -> bool:
 
 def read_lines(folder: Path) -> list[dict]:
     """The records of a run folder, in the order they came."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [parsed(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def validation(folder: Path) -> dict[str, float] | None:

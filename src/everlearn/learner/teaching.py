@@ -20,7 +20,7 @@ from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
 from everlearn.data import Task
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, passed_on
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -63,16 +63,17 @@ def learn(
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner.epoch, learner._torn = epoch + 1, False
-        report(
-            {
-                "event": "epoch",
-                "task": learner.tasks,
-                "epoch": epoch,
-                "loss": dict(zip(names, losses)),
-                "seconds": time.perf_counter() - start,
-                **weighting.report(names, kept),
-            }
-        )
+        with passed_on("the report's function"):
+            report(
+                {
+                    "event": "epoch",
+                    "task": learner.tasks,
+                    "epoch": epoch,
+                    "loss": dict(zip(names, losses)),
+                    "seconds": time.perf_counter() - start,
+                    **weighting.report(names, kept),
+                }
+            )
         if learner._stopping:
             break
     learner._torn = True
