@@ -124,7 +124,7 @@ def kind_of(hint: Any) -> Kind | None:
     if origin is typing.Annotated:
         return next((more for more in inner[1:] if isinstance(more, Kind)), kind_of(inner[0]))
     if origin is Callable and isinstance(inner[0], list):
-        return Kind(f"a function of {len(inner[0])}", lambda value: callable(value) and _takes(value, len(inner[0])))
+        return Kind(f"a function of {len(inner[0])}", lambda value: callable(value) and takes(value, *inner[0]))
     if origin in (typing.Union, types.UnionType):
         kinds = [kind_of(one) for one in inner]
         if None in kinds:
@@ -164,10 +164,10 @@ def _tuple(inner: list[Kind | None]) -> Kind:
     return Kind(f"a tuple ({', '.join(kind.words if kind else 'anything' for kind in inner)})", accepts)
 
 
-def _takes(function: Callable, count: int) -> bool:
-    """Can it be called with so many arguments? Of some of C's nobody can tell."""
+def takes(function: Callable, *args: Any, **named: Any) -> bool:
+    """Can it be called with these arguments? Of some of C's nobody can tell."""
     try:
-        inspect.signature(function).bind(*[None] * count)
+        inspect.signature(function).bind(*args, **named)
     except TypeError:
         return False
     except ValueError:

@@ -24,6 +24,8 @@ from everlearn.errors import BadInput, parsed, shown, unknown
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
 
+DEEPEST = 20  # lists within lists of an option
+
 
 @checked
 @dataclass(frozen=True)
@@ -62,10 +64,10 @@ class Spec:
         return cls(document["name"], options, document.get("source"), document.get("at"))
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: Any, depth: int = 0) -> Any:
     """Plain data that can be compared and hashed: lists become tuples; what is not plain data is refused."""
-    if isinstance(value, (list, tuple)):
-        return tuple(map(frozen, value))
+    if isinstance(value, (list, tuple)) and depth < DEEPEST:
+        return tuple(frozen(one, depth + 1) for one in value)
     if isinstance(value, (bool, int, float, str, types.NoneType)) and not (
         isinstance(value, float) and math.isnan(value)
     ):

@@ -65,7 +65,7 @@ def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[T
     lists = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], list)
     if lists or (isinstance(data, (tuple, list)) and len(data) == 2 and _array(data[0])):
         return (x := _batch(data[0])), _labels(data[1], len(x))
-    if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not hasattr(data, "shape")):
+    if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not _array(data)):
         return _stacked([_pair(sample) for sample in _each(data)])
     raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
 
