@@ -1,6 +1,6 @@
 """Wrong inputs: of every command and option, in studies and records, and of every public function and method.
 
-python torture/inputs.py --count 12000 --out torture/results/inputs.json
+python torture/inputs.py --count 10500 --out torture/results/inputs.json
 
 A case holds where the answer is a result, or one sentence of ours. A traceback, an exception of somebody else's, a
 sentence made of one (`TypeError: …; --debug shows where`), or no answer within a minute is none.
@@ -760,7 +760,7 @@ def torture(record: Record, count: int, seed: int, only: str | None = None) -> N
                 "records": lambda n: record_case(world, rng),
                 "Python": lambda n: api_case(world, rng, public[n % len(public)]),
             }
-            shares = {"commands": 0.3, "studies": 0.1, "records": 0.1, "Python": 0.5}
+            shares = {"commands": 0.2, "studies": 0.1, "records": 0.1, "Python": 0.6}
             for kind, share in shares.items():
                 if only not in (None, kind):
                     continue
@@ -771,7 +771,7 @@ def torture(record: Record, count: int, seed: int, only: str | None = None) -> N
 
 
 if __name__ == "__main__":
-    parser = options(__doc__.splitlines()[0], 12_000)
+    parser = options(__doc__.splitlines()[0], 10_500)
     parser.add_argument("--only", choices=["commands", "studies", "records", "Python"], help="one kind alone")
     given = parser.parse_args()
     record = Record("inputs", CLAIM)

@@ -191,7 +191,8 @@ def tested(source: Path, tests: list[str], *plugins: Any) -> int:
     sys.path.insert(0, str(source))
     os.environ["PYTHONPATH"] = str(source)
     os.chdir(ROOT)
-    return int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *tests], plugins=list(plugins)))
+    first = [] if plugins else ["-x"]  # a fault is noticed by one test
+    return int(pytest.main([*first, "-q", "-p", "no:cacheprovider", *tests], plugins=list(plugins)))
 
 
 class Lines:
@@ -223,31 +224,28 @@ class Lines:
         sys.settrace(None)
 
 
-def known_tests(source: Path) -> dict[str, dict[str, Any]]:
-    """Every test that passes as things are: its time and its lines (file, number)."""
-    found: dict[str, dict[str, Any]] = {}
+def known_tests(source: Path, cache: Path | None) -> dict[str, dict[str, Any]]:
+    """Every test that passes as things are: its time and its lines (file, number). A cache has them by test file."""
+    found: dict[str, dict[str, Any]] = pickle.loads(cache.read_bytes()) if cache and cache.exists() else {}
     for name in TESTS:
-        file = ROOT / "tests" / f"test_{name}.py"
-        if not file.exists():
+        file = f"tests/test_{name}.py"
+        if any(test.startswith(file) for test in found) or not (ROOT / file).exists():
             continue
-
-        def traced(file=file) -> dict:
-            plugin = Lines(source)
-            import pytest
-
-            sys.path.insert(0, str(source))
-            os.environ["PYTHONPATH"] = str(source)
-            os.chdir(ROOT)
-            pytest.main(["-q", "-p", "no:cacheprovider", str(file)], plugins=[plugin])
-            for entry in plugin.seen.values():
-                entry["lines"] = {(path.removeprefix(plugin.root), line) for path, line in entry["lines"]}
-            return plugin.seen
-
         begun = time.monotonic()
-        seen = in_child(traced, 900) or {}
+        seen = in_child(lambda file=file: traced(source, file), 1800) or {}
         found |= {test: entry for test, entry in seen.items() if entry["passed"]}
-        print(f"{file.name}: {len(seen)} tests in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        print(f"{file}: {len(seen)} tests in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+        if cache:
+            cache.write_bytes(pickle.dumps(found))
     return found
+
+
+def traced(source: Path, file: str) -> dict[str, dict[str, Any]]:
+    plugin = Lines(source)
+    tested(source, [file], plugin)
+    for entry in plugin.seen.values():
+        entry["lines"] = {(path.removeprefix(plugin.root), line) for path, line in entry["lines"]}
+    return plugin.seen
 
 
 def chosen_tests(mutant: Mutant, known: dict[str, dict[str, Any]], lines: dict, files: dict) -> list[str]:
@@ -290,12 +288,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         shutil.copytree(PACKAGE, folder / "everlearn", ignore=shutil.ignore_patterns("__pycache__"))
-        if given.lines and Path(given.lines).exists():
-            known = pickle.loads(Path(given.lines).read_bytes())
-        else:
-            known = known_tests(folder)
-            if given.lines:
-                Path(given.lines).write_bytes(pickle.dumps(known))
+        known = known_tests(folder, Path(given.lines) if given.lines else None)
         lines, files = defaultdict(set), defaultdict(set)
         for test, entry in known.items():
             for where in entry["lines"]:

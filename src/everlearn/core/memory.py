@@ -43,7 +43,7 @@ class Memory(Stateful):
         """All samples it holds, in the order of its rows."""
         return self.x[: len(self)], self.y[: len(self)]
 
-    def fill(self, x: Tensor, y: Tensor, **stored: Tensor | None) -> None:
+    def fill(self, x: Tensor, y: Tensor, **stored: Tensor) -> None:
         """These samples instead of what it held."""
         self.ledger.presented = self.ledger.held = len(x)
         self.x[: len(x)], self.y[: len(x)], self.y[len(x) :] = x, y, EMPTY
