@@ -749,8 +749,10 @@ def torture(record: Record, count: int, seed: int, only: str | None = None) -> N
     torch.set_num_threads(1)
     rng = random.Random(seed)
     before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        world = world_in(Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "above" / "here"
+        folder.mkdir(parents=True)
+        world = world_in(folder)
         os.chdir(folder)
         try:
             known, public = commands(), targets()
@@ -760,7 +762,7 @@ def torture(record: Record, count: int, seed: int, only: str | None = None) -> N
                 "records": lambda n: record_case(world, rng),
                 "Python": lambda n: api_case(world, rng, public[n % len(public)]),
             }
-            shares = {"commands": 0.2, "studies": 0.1, "records": 0.1, "Python": 0.6}
+            shares = {"commands": 0.15, "studies": 0.1, "records": 0.1, "Python": 0.65}
             for kind, share in shares.items():
                 if only not in (None, kind):
                     continue

@@ -32,7 +32,7 @@ TESTS = (
     *("ledger", "growth", "store", "bilevel", "small_tasks", "ideas", "learner", "contract"),
 )
 ELSEWHERE = {"core/ranks.py": ["tests/test_ranks.py"]}  # tests that run the lines in other processes
-LONGEST = 90.0  # seconds of tests for one mutant
+LONGEST = 60.0  # seconds of tests for one mutant
 CLAIM = "A small fault in the core is noticed by the tests that run its line."
 
 
