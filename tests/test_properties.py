@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from everlearn import Draw, Experiment
+from everlearn.core.layout import Layout, write_back
 from everlearn.core.memory import Memory
 from everlearn.core.plan import choose, plan_epoch, reservoir
 from everlearn.core.state import as_bytes, from_bytes, joined, part
@@ -163,3 +164,38 @@ def test_an_idx_file_is_read_or_refused(shape, cut, magic, tmp_path_factory):
         file.write_bytes(damaged)
         with pytest.raises(EverlearnError, match="idx"):
             idx(file)
+
+
+@given(
+    shapes=st.lists(st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple), min_size=1, max_size=5),
+    channels_last=st.booleans(),
+    cut=st.integers(0, 5),
+)
+def test_a_layout_gives_its_tensors_back_from_one_vector_or_from_two(shapes, channels_last, cut):
+    home = {str(n): torch.arange(float(np.prod(shape))).view(shape) + 100 * n for n, shape in enumerate(shapes)}
+    own = dict(home) | {"tied": home["0"]}
+    layout = Layout([(own, name) for name in own], torch.device("cpu"), torch.float64, channels_last)
+    assert layout.vector.numel() == sum(tensor.numel() for tensor in home.values()), "a tied tensor is stored once"
+    at = sum(tensor.numel() for tensor in list(home.values())[:cut])
+    for parts in ([layout.vector], [layout.vector[:at], layout.vector[at:]]):
+        found = layout.unflatten(*parts)
+        assert all(torch.equal(mine, one.double()) for mine, one in zip(found, home.values(), strict=True))
+        last = [one.permute(0, 2, 3, 1).is_contiguous() for one in found if one.ndim == 4]
+        assert not channels_last or all(last), "as a GPU's kernels want them"
+    assert torch.equal(layout.overlaid(found), layout.vector)
+    layout.bind(found)
+    assert own["tied"] is own["0"] and not layout.replaced(found)
+    own["0"] = torch.full_like(found[0], 7.0)
+    ((name, mine, there),) = layout.replaced(found)
+    write_back([(name, mine, there)])
+    assert name == "0" and found[0].unique().tolist() == [7.0]
+    for wrong in (None, torch.zeros(9, 9)):
+        with pytest.raises(EverlearnError, match="it must keep it"):
+            write_back([(name, mine, wrong)])
+
+
+def test_a_layout_laid_over_another_keeps_the_first_rows_and_fills_up_with_0():
+    own = {"a": torch.zeros(3, 2), "b": torch.zeros(2)}
+    layout = Layout([(own, "a"), (own, "b")], torch.device("cpu"), torch.float32)
+    a, b = layout.unflatten(layout.overlaid([torch.ones(2, 2), torch.ones(4)]))
+    assert a.tolist() == [[1, 1], [1, 1], [0, 0]] and b.tolist() == [1, 1]
