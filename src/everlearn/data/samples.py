@@ -116,7 +116,10 @@ def _batch(data: Any) -> Tensor:
     """Samples in one array, or one by one in a list."""
     if isinstance(data, (list, tuple)) and not data:
         raise BadInput("there is no sample among the data")
-    return _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
+    found = _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
+    if not found.ndim:
+        raise BadInput("a single number is no sample; give a list of samples")
+    return found
 
 
 def _each(data: Any) -> Iterator[Any]:
