@@ -11,7 +11,7 @@ import torch
 from everlearn import Draw, Experiment
 from everlearn.core.layout import Layout, write_back
 from everlearn.core.memory import Memory
-from everlearn.core.plan import choose, plan_epoch, reservoir
+from everlearn.core.plan import choose, paired, plan_epoch, reservoir
 from everlearn.core.state import as_bytes, from_bytes, joined, part
 from everlearn.data.formats import idx
 from everlearn.errors import EverlearnError, printable
@@ -199,3 +199,11 @@ def test_a_layout_laid_over_another_keeps_the_first_rows_and_fills_up_with_0():
     layout = Layout([(own, "a"), (own, "b")], torch.device("cpu"), torch.float32)
     a, b = layout.unflatten(layout.overlaid([torch.ones(2, 2), torch.ones(4)]))
     assert a.tolist() == [[1, 1], [1, 1], [0, 0]] and b.tolist() == [1, 1]
+
+
+def test_values_of_a_batch_of_another_size_keep_their_mean():
+    values = torch.tensor([1.0, 3.0, 5.0, 9.0])
+    assert paired(values, 2).tolist() == [2, 7] and paired(values, 4) is values
+    assert paired(values, 8).tolist() == [1, 1, 3, 3, 5, 5, 9, 9]
+    with pytest.raises(EverlearnError, match="a multiple of the other"):
+        paired(values, 3)

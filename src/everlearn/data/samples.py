@@ -89,7 +89,10 @@ def tensor(of: Any) -> Tensor:
     if not isinstance(of, Tensor):
         if hasattr(of, "toarray"):
             raise BadInput("sparse samples are not supported; .toarray() makes them dense")
-        array = np.asarray(of)
+        try:
+            array = np.asarray(of)
+        except (ValueError, TypeError, RuntimeError):  # parts of several shapes
+            raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
         if array.dtype.kind == "O":  # numbers, perhaps
             with contextlib.suppress(ValueError, TypeError):
                 array = array.astype(np.float64)
