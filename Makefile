@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow check bench docs clean
+.PHONY: demo test test-slow check mutants bench docs clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -20,6 +20,9 @@ check: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
+
+mutants: $(VENV)/ready
+	$(VENV)/bin/python torture/mutants.py --out torture/results/mutants.json
 
 bench: $(VENV)/ready
 	$(VENV)/bin/python benchmarks/step_cost.py

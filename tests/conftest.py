@@ -1,5 +1,7 @@
 """Small streams and networks that every test may use."""
 
+import contextlib
+import os
 import signal
 
 import pytest
@@ -10,6 +12,14 @@ from everlearn import registry
 from everlearn.data import Pixels, Stream, Task
 from everlearn.networks import CNN
 from everlearn.spec import options_of
+
+with contextlib.suppress(ImportError):  # a machine with a GPU may have less
+    from hypothesis import HealthCheck, settings
+
+    # The same examples every time, and few of them; many with HYPOTHESIS_PROFILE=thorough.
+    settings.register_profile("quick", max_examples=25, derandomize=True, deadline=None, database=None)
+    settings.register_profile("thorough", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture(autouse=True, scope="session")

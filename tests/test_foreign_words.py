@@ -53,8 +53,7 @@ def visible(text):
 
 
 def run_folder():
-    (folder,) = Path(OUT).iterdir()
-    return folder
+    return min(Path(OUT).glob("*rer-*"))
 
 
 @pytest.mark.parametrize("width", [60, 100])
@@ -105,16 +104,57 @@ def test_every_sentence_about_them_is_one_line_of_text():
         assert result.exit_code == 2 and result.stderr.count("\n") == 1 and visible(result.stderr), words
 
 
+PICTURE = f"{FOLDER}/test/{CLASSES[2]}/0\x1b[1m.png"
+OPENED = ("again", "predict", "teach", "memory", "export", "explain", "report", "compare")  # commands of a run
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("data", "check", f"folder:{FOLDER}"),
-        ("run", "rer", "--stream", f"folder:{FOLDER}", "--network", "mlp", "--epochs", "2", "--memory", "8", "--set"),
+        ("data", "check", f"folder:{FOLDER}", "--strict"),
+        (
+            "run",
+            "rer",
+            "--stream",
+            f"folder:{FOLDER}",
+            *["--network", "mlp", "--epochs", "2", "--memory", "8"],
+            "--set",
+            "tasks=2",
+        ),
         ("again", "--dry-run"),
+        ("predict", PICTURE),
+        ("predict", PICTURE, "--top", "3"),
+        ("predict", PICTURE, "--csv"),
+        ("predict", PICTURE, "--json"),
+        ("memory",),
+        ("memory", "--json"),
+        ("memory", "--html", "mem\x1b[1mory.html"),
+        ("memory", "--forget", CLASSES[2], "--out", "for\x1b[1mgot\n", "--force"),
+        ("teach", f"{FOLDER}/train", "--epochs", "1", "--out", "tau\x1b[1mght\n", "--force"),
+        ("export", "we\x1b[1mights.pt", "--force"),
+        ("explain",),
+        ("report", "--html", "re\x1b[1mport.html"),
+        ("study", "stu\x1b[1mdy.toml", "--dry-run"),
+        ("study", "stu\x1b[1mdy.toml", "--out", OUT),
+        ("methods", "me\x1b[1mthod.py:Mine"),
+        ("streams",),
     ],
 )
-def test_other_commands_show_them_as_text(words):
-    more = {"run": ["tasks=2", "--out", OUT], "again": [run_folder()], "data": []}[words[0]]
-    result = call(*words, *more)
+def test_every_command_shows_them_as_text(words, monkeypatch):
+    Path("stu\x1b[1mdy.toml").write_text(
+        f'question = "wh\\u001b[1my"\nseeds = 1\n[[grid]]\nmethod = "er"\nstream = {json.dumps("folder:" + FOLDER)}\n'
+        'network = "mlp"\nepochs = 1\nmemory = 8\ntasks = 2\n'
+    )
+    Path("me\x1b[1mthod.py").write_text('import everlearn\nclass Mine(everlearn.ER):\n    """O\x1b[1mne."""\n')
+    given = [words[0], run_folder(), *words[1:]] if words[0] in OPENED else words
+    result = call(*given)
     assert result.exit_code == 0, result.output
     assert visible(result.stdout) and visible(result.stderr)
+
+
+def test_a_failure_and_its_traceback_are_text(tmp_path):
+    Path("bad\x1b[1m.png").write_bytes(b"no picture")
+    for words in (("predict", run_folder(), "bad\x1b[1m.png"), ("run", "no\x1b[1m.py:X", "--debug")):
+        result = call(*words)
+        assert result.exit_code and visible(result.stdout) and visible(result.stderr) and "\ufffd" in result.stderr

@@ -213,3 +213,27 @@ def test_a_memorys_size_and_rule_in_words():
     for wrong in ("fair:5", "balanced:", "balanced:x", "", "2.5"):
         with pytest.raises(everlearn.BadInput, match="neither a whole number of rows nor, say, balanced:500"):
             policy(wrong)
+
+
+def test_what_was_offered_of_a_class_counts_less_as_its_rows_are_forgotten():
+    ledger = Ledger(6, "balanced")
+    ledger.of = [(bytes([n]), label) for n, label in enumerate((0, 0, 0, 1, 1, 2))]
+    ledger.held, ledger.presented, ledger.offered = 6, 30, Counter({0: 12, 1: 10, 2: 8})
+    ledger.forget([0, 1, 1])
+    assert ledger.offered == {0: 8, 1: 0, 2: 8}, "in proportion to the rows that are left"
+    assert (ledger.held, ledger.presented, ledger.owed, ledger.where) == (3, 15, 0, None)
+    ledger.forget([])
+    assert (ledger.held, ledger.presented) == (3, 15)
+
+
+def test_a_ledger_that_owes_or_has_gaps_looks_at_its_samples():
+    ledger = Ledger(4)
+    ledger.passed(10)
+    assert (ledger.presented, ledger.held) == (10, 4)
+    assert ledger.regular(5) and not ledger.regular(4), "a task that fits into the memory could fill it with copies"
+    ledger.owed = 1
+    assert not ledger.regular(5)
+    ledger.owed, ledger.held = 0, 3
+    assert not ledger.regular(5)
+    ledger.held, ledger.rule = 4, "balanced"
+    assert not ledger.regular(5)

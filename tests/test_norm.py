@@ -184,3 +184,26 @@ def test_each_formula_is_one_graph_for_the_compiler(residual):
     dx, *_ = whole(norm.pull_back)(y, x, weight, y, mean, rho, True)
     dy = whole(norm.push_forward)(dx, weight, bias, rest, x, weight, y, mean, rho, True)
     assert torch.isfinite(dy).all()
+
+
+def test_running_statistics_move_batch_after_batch_as_torchs_do():
+    ours, theirs = Norm(3).double().train(), nn.BatchNorm2d(3).double().train()
+    x = torch.randn(8, 3, 4, 4, dtype=torch.float64) * 2 + 1
+    ours.groups = 2
+    for _ in range(2):  # used twice in each batch
+        ours(x)
+    assert len(ours.seen) == 2 and ours.num_batches_tracked == 0, "whoever set the groups moves the statistics"
+    ours.move()
+    for half in x.split(4):
+        for _ in range(2):
+            theirs(half)
+    assert torch.allclose(ours.running_mean, theirs.running_mean, atol=1e-12)
+    assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-12)
+    assert ours.num_batches_tracked == theirs.num_batches_tracked == 4 and ours.seen == ()
+    ours.momentum = theirs.momentum = None  # the mean over all batches
+    ours(x)
+    ours.move()
+    for half in x.split(4):
+        theirs(half)
+    assert torch.allclose(ours.running_mean, theirs.running_mean, atol=1e-12)
+    assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-12)

@@ -117,7 +117,7 @@ def test_fine_detail_is_averaged_and_not_sampled(tmp_path):
     [
         ({"size": 0}, "size 0 must be a number greater than 0"),
         ({"size": 1 << 20}, "size 1048576 must be a number below 16384"),
-        ({"size": "64"}, "size '64' must be a whole number"),
+        ({"size": "64"}, "size must be a whole number or None, not '64'"),
         ({"channels": 2}, "channels 2 must be 1, for grey, or 3, for colour"),
     ],
 )

@@ -1,11 +1,15 @@
 """What can go wrong, in words for the person at the keyboard: one sentence that names the value and the way out."""
 
+import contextlib
 import difflib
+import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
 from typing import Any
+
+LONG = 200  # characters of a value in a sentence
 
 
 class EverlearnError(Exception):
@@ -35,6 +39,44 @@ def printable(text: object, keep: str = "") -> str:
     return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in str(text))
 
 
+def shown(value: object) -> str:
+    """A value as a sentence names it: numbers and words as they are, if they are short, and all else by its type."""
+    if type(value) not in (plain := (bool, int, float, str, type(None))):
+        with contextlib.suppress(Exception):  # numpy's and torch's own numbers are as good
+            value = value.item() if getattr(value, "ndim", None) == 0 else value  # pyright: ignore
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of {value.bit_length()} bits"
+    if type(value) not in plain:
+        if isinstance(value, type):
+            return f"the class {value.__name__}"
+        kind, layout = type(value).__name__, str(getattr(value, "layout", "")).removeprefix("torch.")
+        if kind == "Tensor" and (layout != "strided" or value.is_meta or value.is_nested):  # pyright: ignore
+            return f"a {'nested' if value.is_nested else 'meta' if value.is_meta else layout} one"  # pyright: ignore
+        return f"{'an' if kind[:1] in 'AEIOaeio' else 'a'} {kind}"
+    words = repr(value)
+    return words if len(words) <= LONG else f"{words[: LONG - 1]}…"
+
+
+def parsed(text: str | bytes, read: Callable[[Any], Any] = json.loads) -> Any:
+    """A JSON document, or one of another form; what is nested too deep is a ValueError, as any mistake in it."""
+    try:
+        return read(text)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+@contextlib.contextmanager
+def passed_on(who: str) -> Iterator[None]:
+    """Around a call of somebody else's code: its errors come through as they are, with a line on whose they are."""
+    try:
+        yield
+    except EverlearnError:
+        raise
+    except Exception as error:
+        error.add_note(f"everlearn: {who} raised this")
+        raise
+
+
 def short_of_memory(error: Exception) -> bool:
     """The machine's or a GPU's; torch has no error of its own for the machine's."""
     return isinstance(error, MemoryError) or re.search("out of memory|allocate memory", str(error)) is not None
@@ -44,17 +86,18 @@ def number(name: str, value: Any, *, whole: bool = False, positive: bool = False
     """Refuse what is not a number from 0 up (`positive`: above it), small enough for arithmetic in float32 or int64."""
     kind: Any = Integral if whole else Real  # of which type checkers know no order
     if not isinstance(value, kind):
-        raise BadInput(f"{name} {value!r} must be a {'whole ' if whole else ''}number")
+        raise BadInput(f"{name} must be a {'whole ' if whole else ''}number, not {shown(value)}")
     if not (value > 0 if positive else value >= 0):
-        raise BadInput(f"{name} {value} must be a number {'greater than 0' if positive else 'from 0 up'}")
-    limit, shown = (2**63, "2⁶³") if whole else (1e38, "1e38")
+        raise BadInput(f"{name} {shown(value)} must be a number {'greater than 0' if positive else 'from 0 up'}")
+    limit, words = (2**63, "2⁶³") if whole else (1e38, "1e38")
     if not value < min(below, limit):
-        raise BadInput(f"{name} {value} must be a number below {below if below < limit else shown}")
+        raise BadInput(f"{name} {shown(value)} must be a number below {below if below < limit else words}")
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
     """The error for a name that is not there, with the nearest right one."""
     known = list(known)
-    near = difflib.get_close_matches(str(given).lower(), known, n=1, cutoff=0.5)
+    words = given if isinstance(given, str) and len(given) <= LONG else shown(given).strip("'")
+    near = difflib.get_close_matches(words.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
-    return BadInput(f"unknown {kind} '{given}'; {hint}")
+    return BadInput(f"unknown {kind} '{words}'; {hint}")

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
+from everlearn.arguments import takes
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import seeded
 from everlearn.errors import BadInput
@@ -98,6 +99,8 @@ def precision(network: Callable, device: str) -> str:
 def build(network: str | Callable, shape: tuple[int, ...], classes: int, seed: int, **options) -> nn.Module:
     """A fresh network, drawn on the CPU from the seed alone; `network` is a name, or takes a shape and the classes."""
     make = find("network", network) if isinstance(network, str) else network
+    if not takes(make, shape, classes, **options):
+        raise BadInput(f"{make.__name__} cannot be called with a shape and the number of classes; a network's maker is")
     with seeded(seed):
         built = make(shape, classes, **options)
     if not isinstance(built, nn.Module):

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from everlearn.errors import BadInput, unknown
+from everlearn.arguments import checked
+from everlearn.errors import BadInput, shown, unknown
 
 Thing = TypeVar("Thing")
 METHODS = {
@@ -67,6 +68,7 @@ DATA = ("npz", "folder")  # stream names that go on with a path
 _registered: dict[str, dict[str, Any]] = {kind: {} for kind in BUILT_IN}
 
 
+@checked
 def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
     """A decorator that gives a class or function of one's own a name.
 
@@ -143,9 +145,9 @@ def check(kind: str, thing: Any) -> Any:
 
         base = {"method": Method, "weighting": Weighting}[kind]
         if not (isinstance(thing, type) and issubclass(thing, base)):
-            raise BadInput(f"{thing!r} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
+            raise BadInput(f"{shown(thing)} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
     elif not callable(thing) or (isinstance(thing, type) and hasattr(thing, "rehearse")):
-        raise BadInput(f"{thing!r} is no {kind}; it must be a class or function that makes one")
+        raise BadInput(f"{shown(thing)} is no {kind}; it must be a class or function that makes one")
     return thing
 
 

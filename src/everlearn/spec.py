@@ -18,12 +18,16 @@ import numpy
 import torch
 
 from everlearn import registry
-from everlearn.errors import BadInput, unknown
+from everlearn.arguments import checked
+from everlearn.errors import BadInput, parsed, shown, unknown
 
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
 
+DEEPEST = 20  # lists within lists of an option
 
+
+@checked
 @dataclass(frozen=True)
 class Spec:
     """A registered name, `module:attr` or `file.py:attr`, with every option resolved.
@@ -65,15 +69,15 @@ class Spec:
         return cls(document["name"], options, document.get("source"), document.get("at"))
 
 
-def frozen(value: Any) -> Any:
+def frozen(value: Any, depth: int = 0) -> Any:
     """Plain data that can be compared and hashed: lists become tuples; what is not plain data is refused."""
-    if isinstance(value, (list, tuple)):
-        return tuple(map(frozen, value))
+    if isinstance(value, (list, tuple)) and depth < DEEPEST:
+        return tuple(frozen(one, depth + 1) for one in value)
     if isinstance(value, (bool, int, float, str, types.NoneType)) and not (
         isinstance(value, float) and math.isnan(value)
     ):
         return value
-    raise BadInput(f"{value!r} is no plain value: an option is a number, a word, or a list of such")
+    raise BadInput(f"{shown(value)} is no plain value: an option is a number, a word, or a list of such")
 
 
 class Found(typing.NamedTuple):
@@ -95,7 +99,7 @@ def look_up(kind: str, given: Any) -> Found:
         return Found(given.name, thing, given.source, given.at, dict(given.options))
     if isinstance(given, Mapping):
         if not isinstance(given.get("name"), str):
-            raise BadInput(f"{kind} {dict(given)!r} has no name; write {{ name = …, option = … }}")
+            raise BadInput(f"this {kind} has no name; write {{ name = …, option = … }}")
         return look_up(kind, given["name"])._replace(given={key: v for key, v in given.items() if key != "name"})
     if isinstance(given, str):
         thing, name, at = registry.find(kind, given), given, None
@@ -111,7 +115,7 @@ def look_up(kind: str, given: Any) -> Found:
         return Found(name, thing, registry.source(thing), at, {})
     if not isinstance(given, (type, types.FunctionType)):  # an object: its options are its attributes of the same names
         if kind not in ("method", "weighting"):
-            raise BadInput(f"{given!r} is no {kind}; give a name, or a class or function that makes one")
+            raise BadInput(f"{shown(given)} is no {kind}; give a name, or a class or function that makes one")
         found = look_up(kind, type(given))
         try:
             read = {name: getattr(given, name) for name in options_of(kind, found.thing)}
@@ -195,7 +199,7 @@ def read_as(key: str, value: Any, kind: Any) -> Any:
 def _literal(value: Any) -> Any:
     """Without a type to go by: what JSON makes of a word, or the word."""
     try:
-        return json.loads(value) if isinstance(value, str) else value
+        return parsed(value) if isinstance(value, str) else value
     except ValueError:
         return value
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everlearn.arguments import checked
 from everlearn.errors import BadInput, number, unknown
 
 FORWARDS = ("separate", "joint")
 PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
 
+@checked
 @dataclass(frozen=True)
 class Training:
     """SGD for `epochs` per task on batches of `batch` new samples, each memory draw beside them of the same size.

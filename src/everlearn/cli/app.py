@@ -118,7 +118,8 @@ def answered(function: Callable) -> Callable:
         except Exception as error:
             sentence, code = _answer(error)
             if debug:
-                print(getattr(error, "traceback", None) or traceback.format_exc(), file=sys.stderr)
+                trace = getattr(error, "traceback", None) or traceback.format_exc()
+                print(printable(trace, keep="\n"), file=sys.stderr)
             fail(sentence, code)
 
     parameters = inspect.signature(function, eval_str=True).parameters.values()

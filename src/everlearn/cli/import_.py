@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, parsed
 
 EXAMPLES = """Examples:
   everlearn import mammoth mammoth/data/results
@@ -55,6 +55,6 @@ def app(
 def _ours(file: Path) -> bool:
     """Is it an earlier import?"""
     try:
-        return "imported" in json.loads(file.read_text(encoding="utf-8"))
+        return "imported" in parsed(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):
         return False

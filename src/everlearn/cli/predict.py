@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from everlearn.cli.app import command, fail
+from everlearn.cli.app import command, fail, tell
 from everlearn.cli.options import AsJson, Built, BuiltWith, Device, Trained, Where, assignments, print_json
 from everlearn.errors import BadInput
 
@@ -56,6 +55,6 @@ def app(
     elif found.guesses:
         console().print(known.guesses(found.guesses))
     for _, reason in found.skipped:
-        print(f"everlearn: {reason}; skipped", file=sys.stderr)
+        tell(f"{reason}; skipped")
     if found.skipped:
         fail(f"{len(found.skipped)} of {found.files} files could not be read", 1)

@@ -98,7 +98,8 @@ def app(
     out, store = console(), Store(out_dir, edited)
     if name is None:
         return out.print(catalogue.studies())
-    own = {key: int(v) if v.isdigit() else v for key, v in assignments(options or [], "--launcher-option").items()}
+    number = lambda word: int(word) if word.isdecimal() and len(word) < 20 else word
+    own = {key: number(word) for key, word in assignments(options or [], "--launcher-option").items()}
     given = (
         assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
     )

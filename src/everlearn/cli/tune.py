@@ -34,7 +34,9 @@ def app(
     method: Name,
     stream: OfStream = "digits",
     network: Network = None,
-    trials: Annotated[int, typer.Option(help="Trials in all; those that are there already count.", min=1)] = 20,
+    trials: Annotated[
+        int, typer.Option(help="Trials in all; those that are there already count.", min=1, max=10_000)
+    ] = 20,
     memory: Memory = None,
     epochs: Epochs = None,
     seed: Seed = None,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from everlearn.errors import parsed
 from everlearn.experiments import seals
 from everlearn.weightings.diagnostics import QUANTILES
 
@@ -89,7 +89,7 @@ def read(file: Path, epochs: bool = True) -> History:
         if not epochs and not line.startswith(ENDS):
             continue
         try:
-            record = json.loads(line)
+            record = parsed(line)
             if record["event"] == "task":
                 ends.append(task_end(record))
             elif record["event"] == "epoch":

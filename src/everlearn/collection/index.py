@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.collection.documents import FORMAT, Digest
+from everlearn.errors import parsed
 from everlearn.version import __version__
 
 NAME = ".everlearn-index"
@@ -83,7 +84,7 @@ def _read(file: Path) -> dict[str, Any]:
     """The entries of an index; none if it is missing, damaged or of another version."""
     try:
         unpacker = zlib.decompressobj()
-        document = json.loads(unpacker.decompress(file.read_bytes(), LARGEST))
+        document = parsed(unpacker.decompress(file.read_bytes(), LARGEST))
         known = (document["format"], document["version"]) == (FORMAT, __version__)
         return document["files"] if known and isinstance(document["files"], dict) else {}
     except (OSError, zlib.error, ValueError, KeyError, TypeError, RecursionError):

@@ -60,7 +60,7 @@ class Memory(Stateful):
         named = ({name: of[n] for name, of in stored.items()} for n in range(len(sizes)))
         return [Batch(x, y, stored=kept, there=there) for (x, y, there), kept in zip(parts, named)]
 
-    def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor) -> None:
+    def write(self, rows: Tensor, x: Tensor, y: Tensor, **stored: Tensor | None) -> None:
         """Rows must differ, except for the spare one; `plan.reservoir` ensures it. All ranks write all samples."""
         self.x[rows], self.y[rows] = ranks.all_gather(x), ranks.all_gather(y)
         for name, own in self.stored.items():

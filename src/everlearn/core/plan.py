@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.errors import BadInput
 
@@ -23,6 +24,7 @@ Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as 
 ONE_VIEW: Views = (None,)
 
 
+@checked
 class Draw(NamedTuple):
     """A memory batch: its pool, its size (None: as many rows as new samples) and its views.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, reading
-from everlearn.errors import number
+from everlearn.errors import BadInput, number, passed_on
 
 
 class Snapshot(Stateful):
@@ -28,13 +28,13 @@ class Snapshot(Stateful):
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """Logits [B, C]."""
-        with self.autocast:
+        with self.autocast, passed_on("the network's own forward"):
             return self.module(x).to(self.dtype)
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
         """What its head reads, [B, d]."""
-        with self.autocast, reading(self.module) as read:
+        with self.autocast, reading(self.module) as read, passed_on("the network's own forward"):
             self.module(x)
         return read[-1].to(self.dtype)
 
@@ -42,7 +42,10 @@ class Snapshot(Stateful):
         return self.module.state_dict()
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        self.module.load_state_dict(state)
+        try:
+            self.module.load_state_dict(state)
+        except RuntimeError as error:
+            raise BadInput(f"this state is of another network ({str(error).splitlines()[0]})") from error
 
 
 class Average(Stateful):

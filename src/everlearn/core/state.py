@@ -8,8 +8,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from everlearn.arguments import Checked
 
-class Stateful:
+
+class Stateful(Checked):
     """Its state is its tensor attributes and the state of its Stateful attributes.
 
     What is `derived` from how it was made is left out.

@@ -13,11 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from everlearn.arguments import checked
 from everlearn.core.plan import paired
+from everlearn.errors import BadInput
 
 EMPTY = -100  # the label of a row of the memory that is not written yet
 
 
+@checked
 class Batch(NamedTuple):
     """Samples as the network sees them, and what it answers once it has been asked."""
 
@@ -44,6 +47,7 @@ def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch
     return [answered(batch) for batch in batches]
 
 
+@checked
 class Term(NamedTuple):
     """One term of a training loss: a loss per row, and the batch it was computed on."""
 
@@ -56,10 +60,13 @@ class Term(NamedTuple):
         return self.loss if self.batch.there is None else torch.where(self.batch.there, self.loss, 0)
 
 
+@checked
 class Terms:
     """The terms of one step side by side."""
 
     def __init__(self, terms: Sequence[Term]):
+        if not len(terms):
+            raise BadInput("a step has at least one loss term, about the new samples")
         self.batches: list[Batch] = [term.batch for term in terms]
         self.preserves: list[bool] = [term.preserves for term in terms]
         self.size: int = len(self.new.y)
@@ -71,19 +78,41 @@ class Terms:
         return self.batches[0]
 
 
+@checked
 def cross_entropy(batch: Batch, classes: Tensor | None = None, prior: Tensor | None = None) -> Term:
     """CE(z, y) of each row; with `classes` (a mask [C]) the softmax runs over those classes only.
 
     With `prior`, log π [C], it is CE(z + log π, y): classes that come often need not be pushed up (Ren et al., 2020).
     """
-    z = batch.z if prior is None else batch.z + prior
-    z = z if classes is None else z.masked_fill(~classes, -torch.inf)
+    z = _answered(batch)
+    z = z if prior is None else z + prior
+    if classes is not None:
+        if classes.dtype != torch.bool or classes.shape != z.shape[1:]:
+            raise BadInput(f"classes is a mask of {z.shape[1]} classes, bool [{z.shape[1]}], not {_kind(classes)}")
+        z = z.masked_fill(~classes, -torch.inf)
     return Term(F.cross_entropy(z, batch.y, reduction="none"), batch)
 
 
+@checked
 def distance(batch: Batch) -> Term:
     """KD: the mean over the classes of (z − recorded z)², of each row; a plain difference is slow in forward mode."""
-    return Term(F.mse_loss(batch.z, batch.stored["logits"], reduction="none").mean(dim=1), batch)
+    z, recorded = _answered(batch), batch.stored.get("logits")
+    if recorded is None or recorded.shape != z.shape:
+        raise BadInput("a batch without recorded logits of the network's own shape; a method's `keeps` names them")
+    return Term(F.mse_loss(z, recorded, reduction="none").mean(dim=1), batch)
+
+
+def _answered(batch: Batch) -> Tensor:
+    """The logits of a batch, [B, C], if the network has seen it and the labels are theirs."""
+    if batch.z is None:
+        raise BadInput("the network has not seen this batch; its z, the logits, is None")
+    if batch.z.ndim != 2 or batch.y.shape != batch.z.shape[:1]:
+        raise BadInput(f"logits are [B, C] and labels [B], not {_kind(batch.z)} and {_kind(batch.y)}")
+    return batch.z
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
 def weighed(losses: Tensor, weights: Tensor) -> Tensor:

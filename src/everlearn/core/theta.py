@@ -20,7 +20,7 @@ from torch.func import grad, vmap
 from everlearn.core import ranks
 from everlearn.core.layout import Layout, Replaced, write_back
 from everlearn.core.norm import Norm
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, passed_on
 
 SMALL = 2_000_000  # parameters
 Rows = Sequence[Tensor | None]  # of each batch, which rows are samples; None: all
@@ -383,7 +383,8 @@ class MainNet:
             return self._answer(torch.cat(_filled(batches, there))).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
-        with reading(self.module) if self.reads else contextlib.nullcontext() as read:
+        features = reading(self.module) if self.reads else contextlib.nullcontext()
+        with features as read, passed_on("the network's own forward"):
             answer = self.module(x)
         if self.reads:
             self.read.append(read[-1].to(self.theta.dtype))

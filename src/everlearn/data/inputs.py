@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.data.pixels import Pixels
-from everlearn.errors import BadInput
+from everlearn.arguments import checked
+from everlearn.data.pixels import Device, Pixels
 
 Transform = Callable[[Tensor], Tensor]
 
 
+@checked
 @dataclass(frozen=True)
 class Inputs:
     """Samples as they are stored, any shape: floats in the network's precision, whole numbers (token ids) as they are.
@@ -37,12 +38,7 @@ class Inputs:
     pad = 0
     flip = False
 
-    def __post_init__(self) -> None:
-        for name in ("prepare", "augment"):
-            if (given := getattr(self, name)) is not None and not callable(given):
-                raise BadInput(f"{name} {given!r} must be a function from a batch of samples to a batch")
-
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> Inputs:
+    def to(self, device: Device, dtype: torch.dtype) -> Inputs:
         prepare: Any = self.prepare
         if isinstance(prepare, Pixels):
             prepare = prepare.to(device, dtype)

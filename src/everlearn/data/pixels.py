@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from everlearn.arguments import DEVICE, checked
 from everlearn.errors import BadInput
 
+Device = Annotated[torch.device | str, DEVICE]
 
+
+@checked
 @dataclass(frozen=True)
 class Pixels:
     """Pad-crop and flip as given, then (x / top − mean) / std per channel. `top` is the value of a white pixel."""
@@ -22,7 +26,7 @@ class Pixels:
     flip: bool = False
     top: int = 255
     dtype: torch.dtype = torch.float32
-    device: torch.device | str = "cpu"
+    device: Device = "cpu"
     # Made of these by __post_init__, and so no fields.
     scale: ClassVar[Tensor]
     shift: ClassVar[Tensor]
@@ -34,6 +38,8 @@ class Pixels:
                 f"Pixels(mean={self.mean}, std={self.std}, pad={self.pad}, top={self.top}): mean and std are tuples, "
                 "a number per channel; std and top must be greater than 0, pad from 0 up"
             )
+        object.__setattr__(self, "mean", tuple(map(float, self.mean)))
+        object.__setattr__(self, "std", tuple(map(float, self.std)))
         column = lambda values: torch.tensor(values, dtype=torch.float64).view(-1, 1, 1)
         mean, std = column(self.mean), column(self.std)
         object.__setattr__(self, "scale", (1 / (self.top * std)).to(self.device, self.dtype))
@@ -44,7 +50,7 @@ class Pixels:
         """Of the images it is for; 1: of any."""
         return len(self.shift)
 
-    def to(self, device: torch.device | str, dtype: torch.dtype) -> Pixels:
+    def to(self, device: Device, dtype: torch.dtype) -> Pixels:
         return replace(self, device=device, dtype=dtype)
 
     def __call__(self, x: Tensor, view: Tensor | None = None) -> Tensor:
@@ -62,11 +68,17 @@ class Pixels:
 
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Pixels:
+        if lacking := [name for name in ("mean", "std", "pad", "flip", "top") if name not in document]:
+            raise BadInput(f"this is no document of pixels; it lacks {', '.join(lacking)}")
         fields = {name: document[name] for name in ("pad", "flip", "top")}
-        return cls(tuple(document["mean"]), tuple(document["std"]), **fields)
+        return cls(document["mean"], document["std"], **fields)
 
     def crop(self, x: Tensor, view: Tensor) -> Tensor:
         """The window at (down, right) of the zero-padded image, mirrored where flip is 1."""
+        if x.ndim != 4 or view.shape != (len(x), 3):
+            raise BadInput(
+                f"views of shape {list(view.shape)} for images of shape {list(x.shape)}; [N, 3] and [N, C, H, W]"
+            )
         batch, _, height, width = x.shape
         down, right, flip = view.unbind(1)
         rows = down[:, None] + torch.arange(height, device=x.device)  # [B, H]

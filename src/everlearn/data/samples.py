@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
+from everlearn.arguments import is_dense
 from everlearn.data import arrays, photos
 from everlearn.data.inputs import Inputs
 from everlearn.data.pixels import Pixels
 from everlearn.data.streams import Task
-from everlearn.errors import BadInput, Notice
+from everlearn.errors import BadInput, Notice, shown
 
 WELCOME = (
     "a Dataset, a DataLoader, a pair (samples, labels) of arrays or tensors, a folder of class folders, an .npz file "
@@ -64,7 +65,7 @@ def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[T
     lists = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], list)
     if lists or (isinstance(data, (tuple, list)) and len(data) == 2 and _array(data[0])):
         return (x := _batch(data[0])), _labels(data[1], len(x))
-    if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not hasattr(data, "shape")):
+    if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not _array(data)):
         return _stacked([_pair(sample) for sample in _each(data)])
     raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
 
@@ -80,7 +81,7 @@ def samples(data: Any, like: Like | None = None) -> Tensor:
     items = list(_each(data))
     if not items:
         raise BadInput("there is no sample among the data")
-    return _stack([item[0] if isinstance(item, tuple) else item for item in items])
+    return _stack([item[0] if isinstance(item, tuple) and item else item for item in items])
 
 
 def tensor(of: Any) -> Tensor:
@@ -88,7 +89,10 @@ def tensor(of: Any) -> Tensor:
     if not isinstance(of, Tensor):
         if hasattr(of, "toarray"):
             raise BadInput("sparse samples are not supported; .toarray() makes them dense")
-        array = np.asarray(of)
+        try:
+            array = np.asarray(of)
+        except (ValueError, TypeError, RuntimeError):  # parts of several shapes
+            raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
         if array.dtype.kind == "O":  # numbers, perhaps
             with contextlib.suppress(ValueError, TypeError):
                 array = array.astype(np.float64)
@@ -99,8 +103,8 @@ def tensor(of: Any) -> Tensor:
         if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
             array = array.astype(np.int64)
         of = torch.from_numpy(np.ascontiguousarray(array))
-    if of.is_complex() or of.is_quantized or of.layout != torch.strided:
-        raise BadInput(f"samples of type {of.dtype}; they must be plain numbers")
+    if not is_dense(of) or of.is_complex():
+        raise BadInput(f"samples must be a dense tensor of real numbers, not {shown(of)} of {of.dtype}")
     if of.dtype == torch.uint8 or of.is_floating_point():
         return of.detach()
     return of.detach().long()
@@ -115,13 +119,22 @@ def _batch(data: Any) -> Tensor:
     """Samples in one array, or one by one in a list."""
     if isinstance(data, (list, tuple)) and not data:
         raise BadInput("there is no sample among the data")
-    return _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
+    found = _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
+    if not found.ndim:
+        raise BadInput("a single number is no sample; give a list of samples")
+    return found
 
 
 def _each(data: Any) -> Iterator[Any]:
     """Sample by sample; a Dataset may know nothing but its length and its items."""
-    if hasattr(data, "__len__") and hasattr(data, "__getitem__") and not isinstance(data, IterableDataset):
+    if (
+        hasattr(data, "__len__")
+        and hasattr(data, "__getitem__")
+        and not isinstance(data, (IterableDataset, Mapping, type))
+    ):
         return (data[n] for n in range(len(data)))
+    if not isinstance(data, Iterable):
+        raise BadInput(f"{shown(data)} cannot be learned from; give {WELCOME}")
     return iter(data)
 
 
@@ -177,7 +190,7 @@ def _labels(labels: Any, samples: int) -> Any:
     if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
-        raise BadInput(f"labels {labels!r}; give one for each sample")
+        raise BadInput(f"labels must be a list, not {shown(labels)}; give one for each sample")
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:
         raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N]")
     if len(labels) != samples:
@@ -187,6 +200,8 @@ def _labels(labels: Any, samples: int) -> Any:
 
 def _file(name: str, like: Like | None) -> tuple[Tensor, Any]:
     path = Path(name.removeprefix("folder:").removeprefix("npz:")).expanduser()
+    if len(path.name) > 255:
+        raise BadInput(f"there is no file {shown(path.name)}")
     if path.suffix.lower() in arrays.SUFFIXES and not path.is_dir():
         x, y = arrays.labelled(path, like and like.shape)
         return tensor(x), y

@@ -13,14 +13,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
 from everlearn.data.identity import fingerprint
-from everlearn.data.pixels import Pixels
+from everlearn.data.pixels import Device, Pixels
 from everlearn.data.sources import Images, own, read
 from everlearn.errors import BadInput, unknown
 
 __all__ = ["STREAMS", "Pixels", "Stream", "Task", "fingerprint", "load"]
 
 
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """Some classes of a stream: images as stored (uint8 [N, C, H, W]) and labels, to train on and maybe to test on."""
@@ -38,6 +40,7 @@ class Task:
         return f"<Task: classes {', '.join(map(str, self.classes))}; {len(self.train[0])} images, {tested}>"
 
 
+@checked
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream:
     """Tasks in order. Labels are renumbered in the order classes appear, so task t has the t-th run of labels."""
@@ -77,7 +80,7 @@ class Stream:
         train = joined(task.train for task in self.tasks)
         return Task(train, joined(tests) if tests else None, tuple(range(self.classes)))
 
-    def to(self, device: str | torch.device) -> Stream:
+    def to(self, device: Device) -> Stream:
         """The data resident on a device."""
         move = lambda pair: pair and tuple(tensor.to(device) for tensor in pair)
         return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
@@ -134,6 +137,7 @@ def _own(name: str, content: str | None, **options: Any) -> Images:
     return read(name, **options)
 
 
+@checked
 def load(
     name: str = "digits",
     *,

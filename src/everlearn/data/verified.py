@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlearn.data import formats
+from everlearn.errors import parsed
 
 MEMORY = "~/.cache/everlearn/verified.json"
 LARGEST = 2**20  # bytes of it that are read
@@ -90,9 +91,9 @@ def _written() -> dict[str, tuple[str, str]]:
     """What is written down; nothing if that is not what this module writes."""
     try:
         with formats.opened(Path(os.path.expanduser(MEMORY))) as file:
-            rows = json.loads(file.read(LARGEST))
+            rows = parsed(file.read(LARGEST))
         return {str(path): (str(seen), str(found)) for path, (seen, found) in rows.items()}
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
 
 

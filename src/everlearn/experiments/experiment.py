@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import checks, networks, registry
+from everlearn.arguments import checked
 from everlearn.core.ledger import policy
 from everlearn.data import Stream, sources, streams
 from everlearn.errors import BadInput, number, unknown
@@ -33,6 +34,7 @@ class NoDocument(BadInput):
     """What should describe an experiment does not."""
 
 
+@checked
 @dataclass(frozen=True)
 class Experiment:
     """Build one with `Experiment.of`, which fills in what is not given and checks the rest."""
@@ -107,7 +109,9 @@ class Experiment:
             rows = document["memory"]
             numbers = rows if isinstance(rows, str) and policy(rows) else int(rows), int(document["seed"])
             return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
-        except (KeyError, TypeError, AttributeError):
+        except (BadInput, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if isinstance(error, BadInput) and not str(error).startswith(("name must", "source must", "at must")):
+                raise
             raise NoDocument("this is not the document of an experiment; a result has it under 'experiment'") from None
 
     @classmethod
@@ -127,11 +131,13 @@ class Experiment:
 
     def build(self) -> Method:
         """The method, with its weighting, as this experiment wants it."""
-        weighting = look_up("weighting", self.weighting).thing(**dict(self.weighting.options))
-        return look_up("method", self.method).thing(weighting=weighting, **dict(self.method.options))
+        weighting = _built("weighting", self.weighting)
+        return _built("method", self.method, weighting=weighting)
 
     def with_options(self, kind: str, **options: Any) -> Experiment:
         """The same with other options of its method, weighting, stream or network."""
+        if kind not in registry.BUILT_IN or getattr(self, kind, None) is None:
+            raise unknown("part of this experiment", kind, ("method", "weighting", "stream", "network"))
         spec = getattr(self, kind)
         merged = tuple(sorted((dict(spec.options) | {key: frozen(value) for key, value in options.items()}).items()))
         return replace(self, **{kind: replace(spec, options=merged)})
@@ -186,6 +192,15 @@ class Experiment:
         size = f"-m{plain(str(self.memory))}" if self.memory else ""
         words = f"{plain(self.stream.name)}-{plain(self.label)}{size}-e{self.training.epochs}-s{self.seed}"
         return f"{words}-{self.hash[:8]}"
+
+
+def _built(kind: str, spec: Spec, **given: Any) -> Any:
+    """What a spec stands for; a record may have been written by hand."""
+    thing = look_up(kind, spec).thing
+    for key, _ in spec.options:
+        if key not in (known := options_of(kind, thing)):
+            raise unknown(f"option of {spec.name}", key, known)
+    return thing(**given, **dict(spec.options))
 
 
 def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from pathlib import Path
 from typing import Any
 
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, parsed
 from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.seals import Damaged, Edited
@@ -92,7 +91,7 @@ def same(experiment: Experiment, document: dict) -> bool:
 
 def read_lines(folder: Path) -> list[dict]:
     """The records of a run folder, in the order they came."""
-    return [json.loads(line) for line in (folder / LINES).read_text().splitlines()]
+    return [parsed(line) for line in (folder / LINES).read_text().splitlines()]
 
 
 def validation(folder: Path) -> dict[str, float] | None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from everlearn import checks, metrics, networks, registry
+from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
@@ -57,6 +58,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_own_turn)
 
 
+@checked
 def run(
     method: Any = "er",
     stream: Any = "digits",

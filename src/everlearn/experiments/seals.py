@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, parsed
 from everlearn.learner.saved import LEARNER, NETWORK
 
 SEAL, FILES = "seal", "files"
@@ -102,7 +102,4 @@ def read(file: Path) -> Any:
         status = os.fstat(content.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             raise ValueError("no regular file, or too large")
-        try:
-            return json.loads(content.read())
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+        return parsed(content.read())

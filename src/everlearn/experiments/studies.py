@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everlearn.errors import BadInput, unknown
+from everlearn.errors import BadInput, parsed, shown, unknown
 from everlearn.experiments.experiment import Experiment, settable
 from everlearn.spec import look_up
 
@@ -345,10 +345,10 @@ def bases(study: Study, against: str) -> dict[str, str]:
 def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:
     """A study of one's own, of one seed, and how many seeds it wants."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        document = parsed(path.read_text("utf-8"), tomllib.loads)
     except OSError as error:
         raise BadInput(f"cannot read the study {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise BadInput(f"{path} is not TOML: {error}") from None
     for key in document:
         if key not in (known := ("question", "seeds", "grid")):
@@ -390,13 +390,15 @@ def _axis(path: Path, key: str, value: Any) -> Any:
         if isinstance(value, list) and value and all(map(row, value)):
             return value
         raise BadInput(
-            f"{path}: {key} = {value!r} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
+            f"{path}: {key} = {shown(value)} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
         )
     if key in ("method", "weighting", "stream", "network"):
         named = value if isinstance(value, list) else [value]
-        if not named or not all(isinstance(v, str) or (isinstance(v, dict) and "name" in v) for v in named):
-            raise BadInput(f"{path}: {key} = {value!r} must be a name, a table with a name, or a list of such")
+        if not named or not all(
+            isinstance(v, str) or (isinstance(v, dict) and isinstance(v.get("name"), str)) for v in named
+        ):
+            raise BadInput(f"{path}: {key} = {shown(value)} must be a name, a table with a name, or a list of such")
         return [_beside(path, v) if isinstance(v, str) else v | {"name": _beside(path, v["name"])} for v in named]
     if not (plain(value) or row(value)):
-        raise BadInput(f"{path}: {key} = {value!r} must be a value or a list of values")
+        raise BadInput(f"{path}: {key} = {shown(value)} must be a value or a list of values")
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn import checks
+from everlearn.arguments import Checked
 from everlearn.core.memory import Memory
 from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet
@@ -24,7 +25,7 @@ from everlearn.metrics import Accuracies, confusion, guesses, right
 EVALUATION_BATCH = 500
 
 
-class Answering:
+class Answering(Checked):
     """The part of a learner that answers; what it needs of the rest is named here."""
 
     net: MainNet
@@ -108,11 +109,11 @@ class Answering:
         right = torch.tensor(self.labels.numbers(names))[codes]
         return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
 
-    def evaluate(self, stream: Stream) -> Accuracies:
+    def evaluate(self, stream: Stream | Iterable[Task]) -> Accuracies:
         """Accuracy on the test samples of every task of a stream, learned or not."""
         return self.examine(stream)[0]
 
-    def examine(self, stream: Stream) -> tuple[Accuracies, Tensor]:
+    def examine(self, stream: Stream | Iterable[Task]) -> tuple[Accuracies, Tensor]:
         """The same, and which class was taken for which among all, [classes, classes]: row for the true one."""
         rows, seen = [], []
         for task in checks.stream(self, stream):

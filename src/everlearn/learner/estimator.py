@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from everlearn.arguments import Checked
 from everlearn.core.theta import widen
 from everlearn.data.samples import gathered
-from everlearn.errors import BadInput, unknown
+from everlearn.errors import BadInput, shown, unknown
 from everlearn.learner.labels import plain
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 
-class Estimator:
+class Estimator(Checked):
     """The part of a learner that scikit-learn knows."""
 
     _made_with: dict[str, Any]  # as it was given, the method and weighting before they were used
@@ -71,7 +73,7 @@ class Estimator:
         self.set_params()
         return self.update(X, y)
 
-    def partial_fit(self: Any, X: Any, y: Any = None, classes: Any = None) -> Learner:
+    def partial_fit(self: Any, X: Any, y: Any = None, classes: Iterable[Hashable] | None = None) -> Learner:
         """`observe`, and the learner itself; `classes`, with the first call, are labels that compete from the start."""
         from everlearn.learner import growth
 
@@ -82,7 +84,7 @@ class Estimator:
                 self._receive(x := self._stored(x))
                 growth.grow(self, self.labels.new(names), x)
             elif strange := self.labels.new(names):
-                raise BadInput(f"classes has {strange[0]!r}, which it had not with the first call")
+                raise BadInput(f"classes has {shown(strange[0])}, which it had not with the first call")
         self.observe(X, y)
         return self
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from everlearn.core.memory import Memory
 from everlearn.core.plan import reservoir
 from everlearn.core.terms import EMPTY
+from everlearn.errors import passed_on
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -22,7 +23,8 @@ def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[A
     if memory is None or not len(memory):
         return {}
     x, y = memory.held()
-    goes = torch.tensor([bool(predicate(sample, names[c])) for sample, c in zip(x, y.tolist())])
+    with passed_on("the predicate"):
+        goes = torch.tensor([bool(predicate(sample, names[c])) for sample, c in zip(x, y.tolist())])
     kept, dropped = (~goes).nonzero()[:, 0].to(learner.device), y[goes.to(learner.device)].tolist()
     if memory.ledger.where is None:
         memory.ledger.look_up(x, y)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everlearn.errors import BadInput, number
+from everlearn.errors import BadInput, number, shown
 
 
 class Labels:
@@ -28,7 +28,7 @@ class Labels:
             self.limit = int(given)
         elif given is not None:
             if isinstance(given, str) or not isinstance(given, Iterable):
-                raise BadInput(f"classes {given!r}: give how many there will be, or a list of their labels")
+                raise BadInput(f"classes {shown(given)}: give how many there will be, or a list of their labels")
             names = list(map(plain, given))
             if not names or len(set(names)) < len(names):
                 raise BadInput("classes is a list of at least one label, each of them once")
@@ -127,9 +127,9 @@ def plain(label: Any) -> Any:
     except TypeError:
         raise BadInput(f"a label that is a {type(label).__name__}; it must be hashable: a number, a word") from None
     if label is None or (isinstance(label, float) and not math.isfinite(label)):
-        raise BadInput(f"a sample without a label: {label!r}; NaN and inf are none")
+        raise BadInput(f"a sample without a label: {shown(label)}; NaN and inf are none")
     if isinstance(label, float) and not label.is_integer():
-        raise BadInput(f"Unknown label type: continuous, such as {label!r}; a label names a class")
+        raise BadInput(f"Unknown label type: continuous, such as {shown(label)}; a label names a class")
     return int(label) if isinstance(label, float) else label
 
 
@@ -137,10 +137,7 @@ def _written(name: Any) -> Any:
     if isinstance(name, tuple):
         return {"tuple": list(map(_written, name))}
     if not isinstance(name, (str, int, float, bool)):
-        raise BadInput(
-            f"the label {name!r} is a {type(name).__name__}, which cannot be written down; "
-            "numbers, words and tuples of them can"
-        )
+        raise BadInput(f"a label that is {shown(name)} cannot be written down; numbers, words and tuples of them can")
     return name
 
 

@@ -84,7 +84,6 @@ class Learner(Answering, Estimator):
         dtype: torch.dtype = torch.float32,
         **settings: Any,
     ) -> None:
-        checks.parts(network, inputs)
         training = checks.training(training, settings)
         given = dict(method=method, weighting=weighting, classes=classes, memory=memory, training=training)
         given |= dict(inputs=inputs, capture=capture, compile=compile, seed=seed, device=device, dtype=dtype)

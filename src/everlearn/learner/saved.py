@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from everlearn import checks, networks
 from everlearn.core.state import as_bytes, from_bytes, part
-from everlearn.errors import BadInput, unknown
+from everlearn.errors import BadInput, parsed, shown, unknown
 from everlearn.methods.base import Method
 from everlearn.spec import Spec, frozen, look_up, options_of, read_as
 from everlearn.training import Training
@@ -46,9 +46,12 @@ def specs(method: Method) -> dict[str, Spec | str]:
 def save(learner: Learner, folder: str | os.PathLike[str]) -> None:
     """The whole learner in one file, there or not at all."""
     folder = Path(folder).expanduser()
-    if folder.exists() and not folder.is_dir():
+    if os.path.lexists(folder) and not folder.is_dir():
         raise BadInput(f"{folder} is a file; give the name of a folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadInput(f"{shown(str(folder))} cannot be made: {error.strerror}") from None
     write(folder / LEARNER, learner.state(), document(learner))
 
 
@@ -58,7 +61,7 @@ def keep(learner: Learner, network: dict[str, Any] | None, names: Sequence[str])
     `network` says how to build it, `names` what people call its classes.
     """
     state = learner.state()
-    known = json.loads(from_bytes(state[KNOWN]))
+    known = parsed(from_bytes(state[KNOWN]))
     known["labels"]["names"] = list(names)
     state[KNOWN] = as_bytes(json.dumps(known))
     about = document(learner) | {"classes": known["labels"], "network": network}
@@ -126,7 +129,7 @@ def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:
         tensors = load(content)
         with safe_open(file, "pt") as opened:
             words = opened.metadata() or {}
-        about = json.loads(words.get("everlearn", "null"))
+        about = parsed(words.get("everlearn", "null"))
     except FileNotFoundError:
         raise BadInput(f"there is no {file}; learner.save(folder) makes one, and so does `everlearn run`") from None
     except (SafetensorError, ValueError, OSError) as error:

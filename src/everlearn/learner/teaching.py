@@ -24,7 +24,7 @@ from everlearn.core.seeding import Randomness
 from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, passed_on
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -82,16 +82,17 @@ def learn(
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
-        report(
-            {
-                "event": "epoch",
-                "task": learner.tasks,
-                "epoch": epoch,
-                "loss": dict(zip(names, losses)),
-                "seconds": time.perf_counter() - start,
-                **weighting.report(names, kept),
-            }
-        )
+        with passed_on("the report's function"):
+            report(
+                {
+                    "event": "epoch",
+                    "task": learner.tasks,
+                    "epoch": epoch,
+                    "loss": dict(zip(names, losses)),
+                    "seconds": time.perf_counter() - start,
+                    **weighting.report(names, kept),
+                }
+            )
         if learner._stopping:
             break
     learner._torn, learner.stepping = True, False

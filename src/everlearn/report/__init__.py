@@ -1,9 +1,11 @@
 """What a run's folder says, for people."""
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 from everlearn.errors import printable
 
@@ -11,10 +13,16 @@ WIDE = 10_000  # a file or another program has no edge to fold lines at
 
 
 class Screen(Console):
-    """A console for anybody's words: what is no visible character in them is not printed."""
+    """A console for anybody's words: what is no visible character in them is not printed, in a table neither."""
 
     def print(self, *objects: Any, **how: Any) -> None:
-        super().print(*(printable(of, keep="\n") if isinstance(of, str) else of for of in objects), **how)
+        """A word is one line, whatever is in it."""
+        super().print(*(printable(of) if isinstance(of, str) else of for of in objects), **how)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text if segment.control else printable(segment.text, keep="\n")
+            yield segment._replace(text=text)
 
 
 def console(**settings: Any) -> Console:

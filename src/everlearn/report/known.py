@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlearn.experiments.use import Answers, Guess, Lesson
-from everlearn.report import tables
+from everlearn.report import safe, tables
 from everlearn.report.sheet import Sheet
 
 
@@ -29,7 +29,8 @@ def guesses_csv(found: Sequence[Guess], top: int) -> str:
         ["file", "class", "probability", *(f"{of}_{n}" for n in range(2, top + 1) for of in ("class", "probability"))]
     )
     for guess in found:
-        write([guess.name, *(cell for name, chance in guess.ranked for cell in (name, f"{chance:.6f}"))])
+        ranked = (cell for name, chance in guess.ranked for cell in (safe.csv(name), f"{chance:.6f}"))
+        write([safe.csv(guess.name), *ranked])
     return out.getvalue()
 
 

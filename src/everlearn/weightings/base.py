@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
 from everlearn.core.plan import Draw
 from everlearn.core.state import Stateful
 from everlearn.core.terms import Terms, weighed
@@ -93,6 +94,7 @@ def row_of(weighting: Any, method: Method, like: Tensor) -> Tensor:
     return torch.tensor(weights_of(weighting, method), dtype=torch.float64).to(like)
 
 
+@checked
 @dataclass(eq=False)
 class Phased(Weighting):
     """Preset weights in a first phase of each task, something else after it.
@@ -101,7 +103,7 @@ class Phased(Weighting):
     first task to have a second phase at all: before it there is no old task to relate to.
     """
 
-    weights: Sequence[float] = ()
+    weights: Sequence[float] | float = ()
     warmup: int | None = None
     relation_from_task: int = 2
     derived: ClassVar[tuple[str, ...]] = ("preset",)

@@ -21,7 +21,7 @@ class Fixed(Weighting):
 
     derived: ClassVar[tuple[str, ...]] = ("row",)
 
-    def __init__(self, weights: Sequence[float] = ()):
+    def __init__(self, weights: Sequence[float] | float = ()):
         self.weights = weights
 
     def check(self, method: Method) -> None:

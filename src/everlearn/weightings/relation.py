@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.core.plan import Draw
 from everlearn.core.seeding import seeded
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 ORDERS = ("printed", "fresh")
 
 
+@checked
 @dataclass(eq=False)
 class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
@@ -108,6 +110,7 @@ class Relational(Phased):
         super().restore({name: tensor for name, tensor in state.items() if not name.startswith("rrn.")})
 
 
+@checked
 @dataclass(eq=False)
 class Relation(Relational):
     """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Alg. 1).
