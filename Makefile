@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow check mutants bench docs clean
+.PHONY: demo test test-slow check mutants bench docs torture clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -29,8 +29,15 @@ bench: $(VENV)/ready
 	$(VENV)/bin/python benchmarks/relation_cost.py
 
 docs: $(VENV)/ready
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	$(VENV)/bin/python docs/generate.py
-	$(VENV)/bin/python docs/publish.py
+	$(VENV)/bin/python docs/build_site.py
+
+torture: $(VENV)/ready
+	for name in torture/*.py; do \
+	  case $$name in torture/record.py|torture/mutants.py) ;; *) $(VENV)/bin/python $$name --out torture/results/$$(basename $$name .py).json || exit 1 ;; esac; \
+	done
+	$(VENV)/bin/python docs/generate.py
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -32,7 +32,8 @@ from everlearn.report.web.page import of_paths
 
 ROOT = Path(__file__).parents[1]
 FONT = "Liberation Sans, Arial, sans-serif"  # the converter has it: the same file on every machine
-PAGES = [ROOT / page for page in ("README.md", "docs/studies.md", "docs/reproduction.md", "benchmarks/README.md")]
+PAGES = [ROOT / "README.md", ROOT / "benchmarks" / "README.md"]
+PAGES += [page for page in sorted((ROOT / "docs").rglob("*.md")) if "_site" not in page.parts]
 
 
 def record(path: str) -> dict:
@@ -520,6 +521,43 @@ def study_start() -> str:
     return markdown([f"{r['runs']:,} runs", "s"], rows)
 
 
+def advice() -> str:
+    """Class-IL ACC of each method at each memory, on what there are records of, and the time of its training."""
+    digits = record("results/relation-digits.json")["rows"]
+    cost = record("benchmarks/results/method_cost-cpu.json")["rows"]
+    at = {
+        (e.label, stream, e.memory): (runs, metrics.across(runs)["class_il"]["acc"])
+        for stream in ("cifar10", "cifar100")
+        for _, runs, _ in groups(stream)
+        if (e := experiment(runs[0])) == usual(e)
+    }
+    sizes = [("cifar10", 200), ("cifar10", 500), ("cifar100", 200)]
+    rows = []
+    for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate"]:
+        small = [cell(digits[f"{label}, M = {memory}"]["summary"]["class_il"]["acc"], 1) for memory in (20, 50, 100)]
+        large = [at.get((label, *of)) for of in sizes]
+        seeds = lambda runs: "" if len(runs) > 1 else " (one seed)"
+        cells = ["–" if of is None else cell(of[1], 1) + seeds(of[0]) for of in large]
+        rows.append([f"`{label}`", *small, *cells, f"{cost[label]['of_finetune']:.1f}" if label in cost else "–"])
+    header = ["digits, 20", "digits, 50", "digits, 100", "CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200"]
+    return markdown(["method", *header, "time, of fine-tuning's"], rows)
+
+
+def guarantees() -> str:
+    """What each torture tried and how often it held."""
+    rows, notes = [], []
+    for path in sorted((ROOT / "torture" / "results").glob("*.json")):
+        r = json.loads(path.read_text())
+        rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{r['command']}`"])
+        failed = [f"{f['group']}, {f['case']}: {f['wrong']}" for f in r["failures"]]
+        figures = [f"{name} {value}" for name, value in r["figures"].items()]
+        told = "; ".join([*figures, *failed]) or ", ".join(
+            f"{name} {of['tried']:,}" for name, of in r["groups"].items()
+        )
+        notes.append(f"- **{r['name']}**, commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s: {told}.")
+    return markdown(["what holds", "tried", "held", "command"], rows) + "\n\n" + "\n".join(notes)
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
@@ -604,6 +642,8 @@ TABLES = {
         f"flagship-{path.stem}": partial(candidates, f"results/flagship/{path.name}")
         for path in sorted((ROOT / "results" / "flagship").glob("*.json"))
     },
+    "advice": advice,
+    "guarantees": guarantees,
 }
 
 
