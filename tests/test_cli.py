@@ -747,9 +747,7 @@ def test_what_a_terminal_has_no_letter_for_is_replaced(monkeypatch, encoding):
     """± in a table, … in a sentence, a name of a class."""
     short = dict(epochs=1, memory=20, classes=["0", "1", "2", "3"], tasks=2)
     everlearn.run("rer", out="runs", **short)
-    Path("mine.toml").write_text(
-        '# ± …\nseeds = 2\nmethod = "er"\nepochs = 1\nclasses = ["0", "1"]\ntasks = 1\n', "utf-8"
-    )
+    Path("mine.toml").write_text('# ± …\nseeds = 2\n[[grid]]\nmethod = ["er"]\nepochs = 1\nmemory = 20\n', "utf-8")
     commands = "--help|methods|weightings relation|streams|data --help|compare runs|explain runs/*"
     for words in (*commands.split("|"), "study mine.toml -q", "run er --stream Größe…"):
         stdout, stderr = (io.TextIOWrapper(io.BytesIO(), encoding) for _ in range(2))
