@@ -8,6 +8,7 @@ from conftest import LABELS, ON_GPU, learner_of, toy
 from test_learner import Counting
 
 import everlearn
+from everlearn.core.capture import on_own_stream
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import perform
@@ -66,9 +67,10 @@ def test_resumed_equals_uninterrupted(name):
 @pytest.mark.parametrize("name", ["rder", "lwf", "gss"])
 def test_left_after_any_step_it_goes_on_to_the_same_bits(name):
     (whole, stream), saved = on_gpu(name), []
-    for task in stream:
-        for _ in whole.updating(task):
-            saved.append(whole.state())
+    with on_own_stream():  # steps taken one by one are recorded on the stream they are taken on
+        for task in stream:
+            for _ in whole.updating(task):
+                saved.append(whole.state())
     for state in saved[1 :: len(saved) // 6]:
         again, _ = on_gpu(name)
         again.restore(state)

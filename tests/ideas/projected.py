@@ -29,19 +29,19 @@ class Projected(DERpp):
     def end_task(self, learner, task) -> None:
         self.teacher = None
 
-    def apart(self, batch: Batch) -> torch.Tensor:
+    def gap(self, batch: Batch) -> torch.Tensor:
         """r = A f − f*, [B, d]; 0 in the first task."""
         if self.teacher is None:
             return torch.zeros_like(batch.features)
         return batch.features @ self.projector.T - self.teacher.features(batch.x)
 
     def rehearse(self, dark: Batch, labelled: Batch) -> list[Term]:
-        back = Term(self.apart(labelled).square().mean(dim=1), labelled)
+        back = Term(self.gap(labelled).square().mean(dim=1), labelled)
         return [distance(dark), cross_entropy(labelled), back]
 
     @torch.no_grad()
     def remember(self, step, terms) -> None:
         super().remember(step, terms)
         labelled = terms.batches[-1]
-        step_of = 2 * self.apart(labelled).T @ labelled.features / labelled.features.numel()
+        step_of = 2 * self.gap(labelled).T @ labelled.features / labelled.features.numel()
         self.projector.sub_(step_of, alpha=self.projector_lr)  # in place: a recorded step holds this address

@@ -27,6 +27,11 @@ class Episodic(Method):
         if getattr(self, "sizes", None) is None:
             self.sizes = torch.zeros(0, dtype=torch.long)  # rows of each past task
 
+    def restore(self, state: dict[str, Tensor]) -> None:
+        super().restore(state)
+        if getattr(self, "sizes", None) is not None:
+            self.sizes = self.sizes.cpu()  # numbers to count with, wherever the network is
+
     def episodes(self, learner: Learner) -> list[tuple[Tensor, Tensor]]:
         """Images and labels of each past task, as stored."""
         return list(zip(*(rows.split(self.sizes.tolist()) for rows in learner.memory.held())))
