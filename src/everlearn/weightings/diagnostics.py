@@ -96,7 +96,8 @@ def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequenc
     if not (sum(tested) if pool is None else len(pool[0])):
         return None
     sample = lambda x, y, stored: rows_of(Batch(x, y, stored=stored), rows(len(x)))
-    aside = lambda: Batch(*(tensor.to(learner.device) for tensor in _among(old, tested, rows(sum(tested)).tolist())))
+    to = lambda x, y: Batch(x.to(learner.device), y.to(learner.device))
+    aside = lambda: to(*_among(old, tested, rows(sum(tested)).tolist()))
     replay = [aside() if pool is None else sample(*pool) for _ in method.own_draws()]
     new, *replay = _viewed(learner, [sample(x_new, y_new, {}), *replay])
     terms = method.terms(learner.net.at(learner.net.theta), new, tuple(replay))
