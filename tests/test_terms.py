@@ -488,3 +488,13 @@ def test_weightings_that_say_which_rows_take_no_turns():
     for name in ("split", "balanced"):
         with pytest.raises(everlearn.BadInput, match="unknown outer_rows 'turns'"):
             built(f"der+++{name}", outer_rows="turns")
+
+
+@pytest.mark.parametrize("balance", ["rule", "prior", "both", "rho", "plain"])
+def test_classes_that_come_again_are_new_again(balance):
+    stream = toy(tasks=2, each=12)
+    learner = Learner(CNN(stream.shape, 4), built("retain", balance=balance), memory=8, epochs=1, batch=4, lr=0.01)
+    for task in (*stream, stream.tasks[0]):
+        learner.update(task)
+    assert learner.method.decoupled.fresh.tolist() == [True, True, False, False]
+    assert torch.isfinite(learner.net.theta).all()

@@ -53,9 +53,9 @@ class Decoupled(Part):
         self.balance, self.rho = balance, rho
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
+        old = torch.tensor(sorted(learner.seen - set(task.classes)), dtype=torch.long, device=learner.device)
         fresh = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, old, False)
-        self.fresh: Tensor = fresh  # [C] new and unseen classes
+        self.fresh: Tensor = fresh  # [C] the task's classes, come before or not, and unseen ones
         if self.balance in ("prior", "both"):
             self.prior = log_prior(learner, task)
         self.share = self.shared(learner, task)
