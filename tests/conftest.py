@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import everlearn
-from everlearn import registry
+from everlearn import arguments, registry
 from everlearn.data import Pixels, Stream, Task
 from everlearn.networks import CNN
 from everlearn.spec import options_of
@@ -45,6 +45,12 @@ def exact():
     torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = False, True
     yield
     torch.backends.cudnn.deterministic = False
+
+
+@pytest.fixture
+def stand_ins(monkeypatch):
+    """A part is tested alone, with stand-ins where an object of ours is due."""
+    monkeypatch.setattr(arguments, "trusting", True)
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,9 @@ class Mute:
         ("x" * 500, "'" + "x" * (LONG - 2) + "…"),
         (np.float64(0.5), "0.5"),
         (torch.tensor(2), "2"),
-        ([1], "a list"),
+        ([1], "[1]"),
+        ([1, 2, 3, 4], "a list"),
+        ((1, torch.zeros(2)), "a tuple (1, a Tensor)"),
         (Mute(), "a Mute"),
         (Mute, "the class Mute"),
         (torch.eye(2).to_sparse(), "a sparse_coo one"),
@@ -91,7 +93,7 @@ def test_a_document_nested_too_deep_is_a_mistake_like_any_other():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: everlearn.Training(epochs=[1]), "epochs must be a whole number, not a list"),
+        (lambda: everlearn.Training(epochs=[1]), "epochs must be a whole number, not [1]"),
         (lambda: everlearn.ER().learn("x"), "new must be a Batch, not 'x'"),
         (lambda: everlearn.ER().remember(3, None), "step must be a Step, not 3"),
         (lambda: everlearn.Relation(weights="ab"), "weights must be a list (each a number) or a number, not 'ab'"),

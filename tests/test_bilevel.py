@@ -22,6 +22,8 @@ from everlearn.weightings import Consolidate, EndToEnd, Labelled, Relation, Rela
 from everlearn.weightings.bilevel import double_backward, forward_mode, gradient, slope
 from everlearn.weightings.net import norms
 
+pytestmark = pytest.mark.usefixtures("stand_ins")
+
 B, CLASSES = 6, 6
 METHODS = [ER, ERACE, DERpp]
 

@@ -66,7 +66,8 @@ def test_run_folders_are_rows_by_method_and_weighting_with_a_run_per_seed(made):
     for run in (run for row in found.rows for run in row.runs):
         result = json.loads((run.place / "result.json").read_text())
         for setting in ("class_il", "task_il"):
-            assert {**run.figures[setting], "matrix": run.matrices[setting]} == result[setting]
+            untrained = result[setting]["untrained"]
+            assert {**run.figures[setting], "matrix": run.matrices[setting], "untrained": untrained} == result[setting]
         assert (run.seconds, list(run.classes)) == (result["seconds"], result["classes"])
         assert run.provenance == result["provenance"] and run.name == run.place.name
         assert run.settings["batch"] == 32 and "seed" not in run.settings

@@ -15,6 +15,8 @@ from everlearn.core.plan import chances
 from everlearn.methods import agem, gem, gss, icarl
 from everlearn.networks import CNN, MLP
 
+pytestmark = pytest.mark.usefixtures("stand_ins")
+
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05, memory=8) | settings

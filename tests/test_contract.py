@@ -192,7 +192,8 @@ def test_the_network_is_the_owners_again_afterwards(name):
 def test_running_statistics_move_once_a_batch(name):
     stream, network = toy(tasks=1), CNN((1, 8, 8), 2)
     learner = learn(name, stream, network=network, epochs=1)
-    assert int(network.body[1].num_batches_tracked) == 3 * (1 + learner.method.draws)
+    draws = learner.method.draws  # the first step's are of an empty memory
+    assert int(network.body[1].num_batches_tracked) == 3 * (1 + draws) - draws
 
 
 def test_any_module_will_do_frozen_tied_and_recurrent_ones_too():
@@ -455,7 +456,6 @@ def test_a_learner_says_what_is_wrong_with_a_task():
     (x, y), test, classes = stream.tasks[0].train, stream.tasks[0].test, stream.tasks[0].classes
     given = lambda train: everlearn.Task(train, test, classes)
     for task, words in (
-        (given((x.numpy(), y)), "torch.from_numpy"),
         (given((x, y.int())), "labels.long()"),
         (given((x[:0], y[:0])), "at least one"),
         (given((x, y[:-1])), "there must be one for each"),

@@ -1216,7 +1216,7 @@ def test_a_task_has_classes():
         streams.Task(halves(True).tasks[0].train)
 
 
-def test_a_stream_moves_what_there_is():
+def test_a_stream_moves_what_there_is(stand_ins):  # a device that holds nothing stands in for a GPU
     with_test, without = halves(True, False).to("meta")
     assert without.test is None and without.classes == (1,)
     assert {tensor.device.type for tensor in (*with_test.train, *with_test.test, *without.train)} == {"meta"}

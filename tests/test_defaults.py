@@ -13,14 +13,17 @@ from everlearn.errors import EverlearnError
 from everlearn.spec import options_of
 
 PHASED = dict(weights=(), warmup=None, relation_from_task=2)
-RELATIONAL = PHASED | dict(hidden=16, rrn_lr=1e-3, rrn_weight_decay=1e-4)
+RELATIONAL = PHASED | dict(hidden=16, rrn_lr=1e-3, rrn_weight_decay=1e-4, learned=())
 RELATION = RELATIONAL | dict(interval=None, order="printed", hypergradient="forward")
+RELATION |= dict(outer_rows="all", outer_views="usual", outer_new=False)
 OPTIONS = {
     ("method", "oewc"): dict(strength=10.0, decay=1.0),
     ("method", "si"): dict(strength=0.5, damping=1.0),
-    ("method", "lwf"): dict(temperature=2.0),
+    ("method", "lwf"): dict(temperature=2.0, head="own"),
+    ("method", "icarl"): dict(reduction="sum"),
+    ("method", "retain"): dict(balance="rule", rho=0.1, temperature=2.0),
     ("method", "gem"): dict(margin=0.5),
-    **{("method", name): {} for name in ("finetune", "joint", "agem", "icarl", "gss", "er", "er-ace", "der", "der++")},
+    **{("method", name): {} for name in ("finetune", "joint", "agem", "gss", "er", "er-ace", "der", "der++")},
     ("weighting", "fixed"): dict(weights=()),
     ("weighting", "consolidate"): PHASED,
     ("weighting", "annealed"): PHASED,
@@ -40,6 +43,7 @@ def test_an_option_nobody_sets_is_the_papers(kind, name):
     assert all(getattr(made, key) == value for key, value in OPTIONS[kind, name].items())
 
 
+RETAINED = ("new", "apart", "old heads", "dark", "memory")
 MADE = {  # terms, fixed weights, preset weights, draws, references, has a memory, keeps
     "finetune": (("new",), (), None, 0, 0, False, ()),
     "oewc": (("new",), (), None, 0, 0, False, ()),
@@ -53,6 +57,7 @@ MADE = {  # terms, fixed weights, preset weights, draws, references, has a memor
     "er-ace": (("new", "memory"), (1.0, 1.0), (1.0, 0.5), 1, 0, True, ()),
     "der": (("new", "dark"), (1.0, 0.3), (1.0, 0.3), 1, 0, True, ("logits",)),
     "der++": (("new", "dark", "memory"), (1.0, 0.2, 0.5), (1.0, 0.2, 0.5), 2, 0, True, ("logits",)),
+    "retain": (RETAINED, *[(1.0, 1.0, 1.0, 0.1, 0.5)] * 2, 2, 0, True, ("logits",)),
 }
 
 

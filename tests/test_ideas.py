@@ -143,7 +143,7 @@ def test_backward_feature_projection_is_its_equation():
     loss = apart.square().mean(dim=1)
     assert torch.allclose(method.rehearse(seen, seen)[2].loss.double(), loss, atol=1e-5)
     (by_hand,) = torch.autograd.grad(loss.mean(), A)
-    ours = 2 * method.apart(seen).T @ features / features.numel()
+    ours = 2 * method.gap(seen).T @ features / features.numel()
     assert torch.allclose(ours.double(), by_hand, atol=1e-5)
 
 

@@ -191,6 +191,10 @@ def test_an_option_that_is_not_kept_would_have_no_effect_and_is_refused():
 
 
 def test_what_is_no_experiments_document_is_refused():
-    for wrong in ({}, {"method": 1}, {"method": {"name": "er"}}):
-        with pytest.raises(everlearn.BadInput, match="not the document of an experiment"):
+    for wrong, words in (
+        ({}, "not the document of an experiment"),
+        ({"method": 1}, "must be a mapping, not 1"),
+        ({"method": {"name": "er"}}, "not the document of an experiment"),
+    ):
+        with pytest.raises(everlearn.BadInput, match=words):
             Experiment.parse(wrong)

@@ -365,7 +365,7 @@ def test_dark_images_are_images_too():
         (lambda x, y: ((x.long(), y), (0, 1)), "they must be uint8, or floats"),
         (lambda x, y: ((x > 9, y), (0, 1)), "they must be uint8, or floats"),
         (lambda x, y: (x, (0, 1)), "train must be a tuple (a dense tensor, a dense tensor), not a Tensor"),
-        (lambda x, y: ((x, y, y), (0, 1)), "train must be a tuple (a dense tensor, a dense tensor), not a tuple"),
+        (lambda x, y: ((x, y, y), (0, 1)), "train must be a tuple (a dense tensor, a dense tensor), not a tuple ("),
         (lambda x, y: ((x, y), (0.0, 1.0)), "classes must be a list (each a whole number)"),
         (lambda x, y: ((x, y), ("a", 1)), "classes must be a list (each a whole number)"),
         (lambda x, y: ((x, y[:1]), (0, 1)), "there must be one for each"),
@@ -455,7 +455,7 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
         (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
         (dict(inputs=255), "inputs must be a Pixels or an Inputs or a function of 1 or None, not 255"),
         (lambda: dict(method=everlearn.ER(Relation)), "weighting must be a Weighting or None, not the class Relation"),
-        (lambda: dict(method=everlearn.ER((1, 2))), "weighting must be a Weighting or None, not a tuple"),
+        (lambda: dict(method=everlearn.ER((1, 2))), "weighting must be a Weighting or None, not (1, 2)"),
     ],
 )
 def test_a_learner_that_cannot_be_made_says_why(wrong, words):

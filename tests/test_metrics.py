@@ -29,7 +29,14 @@ def test_forgetting_looks_at_the_rows_that_had_learned_the_task():
 @pytest.mark.parametrize("matrix", [[[50]], [[50, 60]], [[50, 60, 70], [1, 2, 3]]])
 def test_a_matrix_without_a_row_for_each_of_two_tasks_has_an_accuracy_alone(matrix):
     found = summary(matrix, [0] * 3)
-    assert found == {"acc": fmean(matrix[-1]), "bwt": None, "forgetting": None, "fwt": None, "matrix": matrix}
+    assert found == {
+        "acc": fmean(matrix[-1]),
+        "bwt": None,
+        "forgetting": None,
+        "fwt": None,
+        "matrix": matrix,
+        "untrained": [0] * 3,
+    }
 
 
 @given(SQUARE, st.lists(PERCENT, min_size=5, max_size=5))

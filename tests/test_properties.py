@@ -157,13 +157,13 @@ def test_an_idx_file_is_read_or_refused(shape, cut, magic, tmp_path_factory):
     pixels = np.arange(int(np.prod(shape)), dtype=np.uint8).reshape(shape)
     content = struct.pack(f">I{len(shape)}I", 0x800 + len(shape), *shape) + pixels.tobytes()
     file.write_bytes(content)
-    assert np.array_equal(idx(file), pixels)
+    assert np.array_equal(idx(file, len(shape)), pixels)
     damages = [content[: max(0, len(content) - cut)], content + b"\0"]
     damages += [magic + content[3:]] if magic != content[:3] else []
     for damaged in damages:
         file.write_bytes(damaged)
         with pytest.raises(EverlearnError, match="idx"):
-            idx(file)
+            idx(file, len(shape))
 
 
 @given(

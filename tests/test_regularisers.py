@@ -11,6 +11,8 @@ from everlearn import OEWC, SI, Batch, ICaRL, Learner, LwF
 from everlearn.methods.oewc import fisher
 from everlearn.networks import CNN
 
+pytestmark = pytest.mark.usefixtures("stand_ins")
+
 
 def learner_of(method, network, stream, **settings) -> Learner:
     settings = dict(epochs=2, batch=4, lr=0.05) | settings

@@ -71,7 +71,8 @@ def test_a_method_in_a_file_is_run_kept_and_not_run_twice():
     assert name.startswith("digits-Brier-m20-e1-s0-")
     again = call(f"run mine.py:Brier {QUICK} --json")
     assert "already run" in again.stderr and json.loads(again.stdout) == first
-    assert everlearn.run("mine.py:Brier", memory=20, epochs=1, out="runs") == first
+    alone = everlearn.run("mine.py:Brier", memory=20, epochs=1, out="runs")
+    assert alone == {key: value for key, value in first.items() if key != "seal"}
     assert document(f"run mine.py:Brier {QUICK} --fresh")["class_il"] == first["class_il"]
     assert first["class_il"] != document(f"run er {QUICK}")["class_il"] and len(kept()) == 2
 

@@ -21,6 +21,8 @@ from everlearn.terms.decoupled import apart
 from everlearn.terms.distilled import distillation
 from everlearn.weightings import Relation, outer
 
+pytestmark = pytest.mark.usefixtures("stand_ins")
+
 B, C = 5, 6
 OLD, NEW, UNSEEN = (0, 1), (2, 3), (4, 5)
 
@@ -420,7 +422,7 @@ def test_a_mixed_outer_loss_is_that_of_both_halves():
     )
     dark, labelled = make(), make()
     linear.requires_grad_(False)
-    ours = weighting.outer(method, lambda *xs: [linear(x) for x in xs], (dark, labelled))
+    ours = weighting.outer(method, lambda *xs, there: [linear(x) for x in xs], (dark, labelled))
     by_hand = 0.0
     for row in range(B):
         for one in (row, row - 1):

@@ -23,6 +23,7 @@ from everlearn.errors import BadInput, shown
 Thing = TypeVar("Thing")
 ELEMENTS = 10_000  # of a list are looked at; one of more has been made by a program
 Accepts = Callable[[Any], bool]
+trusting = False  # whoever tests a part alone puts stand-ins where an object of ours is due
 
 
 class Kind(NamedTuple):
@@ -71,7 +72,7 @@ def _checking(function: Callable, module: str) -> Callable:
         nonlocal kinds
         if kinds is None:
             kinds = kinds_of(function, module)
-        if kinds:
+        if kinds and not trusting:
             for n, value in enumerate(args):
                 check(positional[n] if n < len(positional) else rest, value)
             for name, value in kwargs.items():

@@ -10,6 +10,8 @@ from numbers import Integral, Real
 from typing import Any
 
 LONG = 200  # characters of a value in a sentence
+FEW = 3  # values of a list are named one by one
+PLAIN = (bool, int, float, str, type(None))
 
 
 class EverlearnError(Exception):
@@ -41,12 +43,22 @@ def printable(text: object, keep: str = "") -> str:
 
 def shown(value: object) -> str:
     """A value as a sentence names it: numbers and words as they are, if they are short, and all else by its type."""
-    if type(value) not in (plain := (bool, int, float, str, type(None))):
+    if type(value) in (list, tuple) and len(value) <= FEW:  # pyright: ignore
+        inner = [_named(one) for one in value]  # pyright: ignore
+        brackets = "[]" if isinstance(value, list) else "()"
+        if all(type(one) in PLAIN for one in value):  # pyright: ignore
+            return ", ".join(inner).join(brackets)
+        return f"a {type(value).__name__} ({', '.join(inner)})"
+    return _named(value)
+
+
+def _named(value: object) -> str:
+    if type(value) not in PLAIN:
         with contextlib.suppress(Exception):  # numpy's and torch's own numbers are as good
             value = value.item() if getattr(value, "ndim", None) == 0 else value  # pyright: ignore
     if isinstance(value, int) and value.bit_length() > 128:
         return f"a number of {value.bit_length()} bits"
-    if type(value) not in plain:
+    if type(value) not in PLAIN:
         if isinstance(value, type):
             return f"the class {value.__name__}"
         kind, layout = type(value).__name__, str(getattr(value, "layout", "")).removeprefix("torch.")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
+from itertools import repeat
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +54,7 @@ class Norm(nn.BatchNorm2d):
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
-    def move(self, moves: Sequence[Tensor | None] = (None,)) -> None:
+    def move(self, moves: Iterable[Tensor | None] = repeat(None)) -> None:
         """The running statistics, batch after batch, as often as the layer was used in each.
 
         `moves`, one per batch, is 0 for a batch that is to leave them alone; None and 1: it moves them."""

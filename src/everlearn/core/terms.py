@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from everlearn.arguments import checked
+from everlearn.core.answered import logits, mask, recorded, some
 from everlearn.core.plan import paired
-from everlearn.errors import BadInput
 
 EMPTY = -100  # the label of a row of the memory that is not written yet
 
@@ -65,9 +65,7 @@ class Terms:
     """The terms of one step side by side."""
 
     def __init__(self, terms: Sequence[Term]):
-        if not len(terms):
-            raise BadInput("a step has at least one loss term, about the new samples")
-        self.batches: list[Batch] = [term.batch for term in terms]
+        self.batches: list[Batch] = [term.batch for term in some(terms)]
         self.preserves: list[bool] = [term.preserves for term in terms]
         self.size: int = len(self.new.y)
         self.losses: Tensor = torch.stack([paired(term.masked(), self.size) for term in terms], dim=1)  # [B, k]
@@ -84,35 +82,15 @@ def cross_entropy(batch: Batch, classes: Tensor | None = None, prior: Tensor | N
 
     With `prior`, log π [C], it is CE(z + log π, y): classes that come often need not be pushed up (Ren et al., 2020).
     """
-    z = _answered(batch)
-    z = z if prior is None else z + prior
-    if classes is not None:
-        if classes.dtype != torch.bool or classes.shape != z.shape[1:]:
-            raise BadInput(f"classes is a mask of {z.shape[1]} classes, bool [{z.shape[1]}], not {_kind(classes)}")
-        z = z.masked_fill(~classes, -torch.inf)
+    z = logits(batch) if prior is None else logits(batch) + prior
+    z = z if classes is None else z.masked_fill(~mask(classes, z), -torch.inf)
     return Term(F.cross_entropy(z, batch.y, reduction="none"), batch)
 
 
 @checked
 def distance(batch: Batch) -> Term:
     """KD: the mean over the classes of (z − recorded z)², of each row; a plain difference is slow in forward mode."""
-    z, recorded = _answered(batch), batch.stored.get("logits")
-    if recorded is None or recorded.shape != z.shape:
-        raise BadInput("a batch without recorded logits of the network's own shape; a method's `keeps` names them")
-    return Term(F.mse_loss(z, recorded, reduction="none").mean(dim=1), batch)
-
-
-def _answered(batch: Batch) -> Tensor:
-    """The logits of a batch, [B, C], if the network has seen it and the labels are theirs."""
-    if batch.z is None:
-        raise BadInput("the network has not seen this batch; its z, the logits, is None")
-    if batch.z.ndim != 2 or batch.y.shape != batch.z.shape[:1]:
-        raise BadInput(f"logits are [B, C] and labels [B], not {_kind(batch.z)} and {_kind(batch.y)}")
-    return batch.z
-
-
-def _kind(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    return Term(F.mse_loss(logits(batch), recorded(batch), reduction="none").mean(dim=1), batch)
 
 
 def weighed(losses: Tensor, weights: Tensor) -> Tensor:

@@ -180,7 +180,7 @@ class Experiment:
     def hash(self) -> str:
         """Of all settings; where a file lies is none of them."""
         known = {kind: spec.words if spec else "null" for kind, spec in self._specs().items()}
-        known["training"] = json.dumps(vars(self.training), sort_keys=True)
+        known["training"] = json.dumps(self._training(), sort_keys=True)
         known |= {"memory": json.dumps(self.memory), "seed": json.dumps(self.seed)}
         text = ", ".join(f'"{key}": {known[key]}' for key in sorted(known))
         return hashlib.sha256(f"[{FORMAT}, {{{text}}}]".encode()).hexdigest()

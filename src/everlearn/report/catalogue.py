@@ -11,7 +11,7 @@ from everlearn import registry
 from everlearn.data import STREAMS, sources
 from everlearn.errors import unknown
 from everlearn.experiments.defaults import defaults
-from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.experiment import Experiment, settable
 from everlearn.experiments.studies import STUDIES
 from everlearn.report.sheet import Sheet
 from everlearn.report.tables import plain
@@ -67,7 +67,8 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
         )
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
     settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
-    for key in settings["digits"]:
+    unset = {key for key in settable(name, weighting) if "." not in key} - settings["digits"].keys()  # but can be
+    for key in [*settings["digits"], *sorted(unset)]:
         if key not in ("method", "weighting", "stream", "seed"):
             table.add_row(key, *(shown(values.get(key)) for values in settings.values()))
     yield table

@@ -1,0 +1,48 @@
+"""What a loss reads of a batch, or a sentence on why it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from everlearn.errors import BadInput
+
+if TYPE_CHECKING:
+    from everlearn.core.terms import Batch, Term
+
+
+def logits(batch: Batch) -> Tensor:
+    """[B, C], if the network has seen the batch and the labels are theirs."""
+    if batch.z is None:
+        raise BadInput("the network has not seen this batch; its z, the logits, is None")
+    if batch.z.ndim != 2 or batch.y.shape != batch.z.shape[:1]:
+        raise BadInput(f"logits are [B, C] and labels [B], not {_kind(batch.z)} and {_kind(batch.y)}")
+    return batch.z
+
+
+def recorded(batch: Batch) -> Tensor:
+    """The logits the memory keeps, [B, C]."""
+    found = batch.stored.get("logits")
+    if found is None or found.shape != logits(batch).shape:
+        raise BadInput("a batch without recorded logits of the network's own shape; a method's `keeps` names them")
+    return found
+
+
+def mask(classes: Tensor, z: Tensor) -> Tensor:
+    """Some of the classes z are the logits of, bool [C]."""
+    if classes.dtype != torch.bool or classes.shape != z.shape[1:]:
+        raise BadInput(f"classes is a mask of {z.shape[1]} classes, bool [{z.shape[1]}], not {_kind(classes)}")
+    return classes
+
+
+def some(terms: Sequence[Term]) -> Sequence[Term]:
+    if not len(terms):
+        raise BadInput("a step has at least one loss term, about the new samples")
+    return terms
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
