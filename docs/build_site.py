@@ -17,6 +17,13 @@ from everlearn.cli.app import app
 
 DOCS = Path(__file__).parent
 SITE, EXTRA = DOCS / "_site", DOCS / "_extra"
+# What the theme leaves out for those who read with a keyboard or a screen reader: a heading's level, and that what
+# scrolls sideways can be reached.
+SAID = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    "<pre>": '<pre tabindex="0">',
+}
 
 
 def helped(*words: str) -> str:
@@ -39,7 +46,14 @@ def main() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     words = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", "-d", str(DOCS / "_build")]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # a notebook's commands are these
-    sys.exit(subprocess.run([*words, str(DOCS), str(SITE)], env=os.environ | {"PATH": path}).returncode)
+    built = subprocess.run([*words, str(DOCS), str(SITE)], env=os.environ | {"PATH": path})
+    for page in SITE.rglob("*.html"):
+        if page.name != "report.html":
+            text = page.read_text()
+            for given, wanted in SAID.items():
+                text = text.replace(given, wanted)
+            page.write_text(text)
+    sys.exit(built.returncode)
 
 
 if __name__ == "__main__":
