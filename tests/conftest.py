@@ -50,7 +50,7 @@ def exact():
 @pytest.fixture
 def stand_ins(monkeypatch):
     """A part is tested alone, with stand-ins where an object of ours is due."""
-    monkeypatch.setattr(arguments, "trusting", True)
+    monkeypatch.setattr(arguments.Trust, "now", True)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from types import NoneType
 import torch
 from torch import Tensor
 
+from everlearn.arguments import trusted
 from everlearn.core.plan import Plan, Row
 from everlearn.core.state import Stateful
 from everlearn.core.tape import Tape
@@ -144,8 +145,9 @@ def train_epoch(
     if graphs is not None:
         graphs.begin_epoch()
     for number in range(first, len(plan)):
-        if graphs is None:
-            body(number, plan[number], tape)
-        else:
-            graphs.step(variant(number), number, plan[number], tape)
+        with trusted(number > first):
+            if graphs is None:
+                body(number, plan[number], tape)
+            else:
+                graphs.step(variant(number), number, plan[number], tape)
         yield number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from everlearn.arguments import Checked
 from everlearn.core.state import Stateful
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from everlearn.core.terms import Terms
 
 
-class Part(Stateful):
+class Part(Checked, Stateful):
     """It is told what happens, and tells the parts it holds as attributes. A method is one, and so is a loss term with
     a mask, a prior or a teacher. What overrides a hook calls `super()` if it has parts."""
 

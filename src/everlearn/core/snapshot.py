@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everlearn.arguments import Checked
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, reading
 from everlearn.errors import BadInput, number, passed_on
 
 
-class Snapshot(Stateful):
+class Snapshot(Checked, Stateful):
     """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher."""
 
     fleeting = True
@@ -48,7 +49,7 @@ class Snapshot(Stateful):
             raise BadInput(f"this state is of another network ({str(error).splitlines()[0]})") from error
 
 
-class Average(Stateful):
+class Average(Checked, Stateful):
     """The moving average of a network, its running statistics included, to be tested instead of it.
 
     After step n, θ̄ ← d θ̄ + (1 − d) θ with d = min(decay, (1 + n) / (10 + n)): in a short training it reaches back over

@@ -8,10 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from everlearn.arguments import Checked
 
-
-class Stateful(Checked):
+class Stateful:
     """Its state is its tensor attributes and the state of its Stateful attributes.
 
     What is `derived` from how it was made is left out.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from everlearn.arguments import checked
+from everlearn.arguments import Checked, checked
 from everlearn.core.plan import Draw
 from everlearn.core.state import Stateful
 from everlearn.core.terms import Terms, weighed
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everlearn.training import Training
 
 
-class Weighting(Stateful):
+class Weighting(Checked, Stateful):
     """The same weights for all rows of a term, all 1: subclasses say more."""
 
     streams: bool = True  # can it weigh mini-batches that belong to no task?
