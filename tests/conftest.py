@@ -50,7 +50,7 @@ def exact():
 @pytest.fixture
 def stand_ins(monkeypatch):
     """A part is tested alone, with stand-ins where an object of ours is due."""
-    monkeypatch.setattr(arguments.Trust, "now", True)
+    monkeypatch.setattr(arguments.trust, "now", True)
 
 
 @pytest.fixture(scope="session")

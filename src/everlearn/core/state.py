@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
+
 
 class Stateful:
     """Its state is its tensor attributes and the state of its Stateful attributes.
@@ -27,6 +29,7 @@ class Stateful:
         own = {name: value for name, value in self._held().items() if isinstance(value, Tensor)}
         return own | joined({name: of.state() for name, of in self._held().items() if isinstance(of, Stateful)})
 
+    @checked
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be as that state says. A part or tensor it does not mention was not there yet."""
         for name, value in self._held().items():
