@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow check mutants bench docs torture clean
+.PHONY: demo test test-slow check mutants bench docs torture release-check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -20,6 +20,7 @@ check: $(VENV)/ready
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
+	$(VENV)/bin/codespell
 
 mutants: $(VENV)/ready
 	$(VENV)/bin/python torture/mutants.py --out torture/results/mutants.json
@@ -38,6 +39,11 @@ torture: $(VENV)/ready
 	  case $$name in torture/record.py|torture/mutants.py) ;; *) $(VENV)/bin/python $$name --out torture/results/$$(basename $$name .py).json || exit 1 ;; esac; \
 	done
 	$(VENV)/bin/python docs/generate.py
+
+# Minutes, and gigabytes where torch comes with CUDA alone: make release-check RELEASE='--python 3.12 --torch 2.13.0'
+release-check: $(VENV)/ready
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	$(VENV)/bin/python tools/release_check.py $(RELEASE)
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -3,6 +3,7 @@
 import io
 import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from pages import SMALL, make
@@ -12,10 +13,11 @@ from typer.testing import CliRunner
 
 import everlearn
 from everlearn.cli.app import app
+from everlearn.data.sources import FileStatus
 from everlearn.experiments import studies
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.report import WIDE, console, progress, tables
+from everlearn.report import WIDE, catalogue, console, progress, tables
 from everlearn.report.sheet import Sheet
 
 LONG = "der+++consolidate, M = 5120, interval = 10"
@@ -44,7 +46,12 @@ BENCH = {
     ],
 }
 GAIN = {"mean": -12.34, "half_width": 10.55, "ahead": 10, "seeds": 10}
+FILES = [
+    FileStatus(Path("photos/white-tailed-eagle"), "ok", "1,347 + 450 images of 10 classes; on disk 1064x48 (3)"),
+    FileStatus(Path("photos/broken.png"), "skipped", "not a picture"),
+]
 ALL = {
+    "data": lambda: next(catalogue.files("folder:photos", FILES)),
     "results": lambda: tables.results(ROWS, "digits, in %"),
     "settings": lambda: tables.settings(PAIR, "der+++consolidate on digits, in %"),
     "study": lambda: tables.study(STUDY, dict.fromkeys(STUDY.rows, PAIR) | ROWS),

@@ -8,10 +8,12 @@ second-order graph is built. Weight decay and momentum move θ' but not its depe
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import threading
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 
 import torch
@@ -55,6 +57,14 @@ def differentiable() -> Iterator[None]:
             torch.backends.mha.set_fastpath_enabled(before)
 
 
+@functools.cache
+def _first_dual() -> None:
+    """Make a dual number in silence: at the first one torch loads what it calls deprecated itself."""
+    with _turn, warnings.catch_warnings(), forward_ad.dual_level():
+        warnings.filterwarnings("ignore", "`torch.jit.script")
+        forward_ad.make_dual(torch.zeros(1), torch.zeros(1))
+
+
 def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
     theta = theta.detach().requires_grad_()
     return torch.autograd.grad(function(theta), theta)[0]
@@ -62,6 +72,7 @@ def gradient(function: Callable[[Tensor], Tensor], theta: Tensor) -> Tensor:
 
 def slope(function: Losses, theta: Tensor, direction: Tensor) -> Tensor:
     """The derivative of `function` at θ along `direction`, by forward mode."""
+    _first_dual()
     with differentiable(), torch.no_grad(), forward_ad.dual_level():
         try:
             value = function(forward_ad.make_dual(theta.detach(), direction))
