@@ -9,14 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import toy
 
 import everlearn
-from everlearn import Consolidate, Relation
+from everlearn import Consolidate, Learner, Relation, Weighting
 from everlearn.core.ledger import Ledger
 from everlearn.core.plan import Draw, draw, plan_epoch, reservoir
+from everlearn.core.theta import MainNet
 from everlearn.errors import Notice
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
+from everlearn.networks import CNN, MLP
 from everlearn.training import Training
 from everlearn.weightings import outer
 
@@ -29,6 +32,17 @@ def test_of_a_memory_that_owes_the_lots_from_its_free_share_on_make_up_for_what_
         ledger.held, ledger.owed = 3, 3
         takes[lot] = ledger._row(0, lot, 0.0), ledger.held, ledger.owed
     assert takes == {0.0: (3, 4, 3), 0.2499: (3, 4, 3), 0.25: (None, 3, 2), 0.99: (None, 3, 2)}
+
+
+def test_a_class_a_row_behind_the_largest_takes_none_from_it_and_one_two_behind_does():
+    ledger = Ledger(5, "balanced")
+    ledger.enter([bytes([n]) for n in range(5)], [0, 0, 0, 1, 1])
+    ledger.held, ledger.offered = 5, Counter({0: 9, 1: 8})
+    assert ledger._row(1, 0.25, 0.0) is None and ledger._row(1, 0.24, 0.0) == 3 and ledger._row(1, 0.24, 0.5) == 4
+    assert ledger._row(0, 0.34, 0.0) is None and ledger._row(0, 0.33, 0.99) == 2
+    assert [ledger._row(2, lot, other) for lot, other in ((0.9, 0.0), (0.1, 0.5), (0.5, 0.99))] == [0, 1, 2]
+    ledger.enter([bytes([n]) for n in range(5)], [0, 0, 3, 3, 2])
+    assert [ledger._row(4, lot, 0.5) for lot in (0.0, 0.49, 0.5, 0.99)] == [1, 1, 3, 3], "the largest by lot"
 
 
 def test_a_ledger_counts_each_sample_as_often_as_it_comes_and_by_class():
@@ -94,7 +108,15 @@ def test_a_number_that_cannot_be_is_refused_by_every_method_that_has_it(method):
         for wrong in (-0.5, float("nan"), float("inf")):
             with pytest.raises(everlearn.BadInput, match=name):
                 method(**{name: wrong})
-    everlearn.OEWC(decay=1.0), everlearn.OEWC(decay=0.0), everlearn.OEWC(strength=0.0)
+    assert everlearn.OEWC(strength=0.0, decay=1.0).decay == 1 and everlearn.OEWC(decay=0.0).decay == 0
+
+
+def test_batches_share_a_pass_where_that_is_asked_for_or_changes_nothing():
+    way = lambda network, **more: MainNet(network, **more).forward.__name__
+    normed = lambda: CNN((1, 8, 8), 3)
+    assert [way(normed(), fuse=fuse) for fuse in (True, False, None)] == ["_grouped", "_separate", "_separate"]
+    assert [way(normed(), fuse=fuse, forward="joint") for fuse in (True, False, None)] == ["_joint"] * 3
+    assert way(MLP((1, 8, 8), 3)) == "_joint" and way(torch.nn.Linear(4, 3)) == "_separate"
 
 
 def test_each_kind_of_choice_has_a_random_stream_of_its_own():
@@ -193,3 +215,18 @@ def test_a_checkpoint_that_is_not_what_was_written_is_not_gone_on_from(tmp_path,
     with pytest.warns(Notice, match=words), pytest.raises(Broken), store.recording(EXPERIMENT, fresh=False) as again:
         assert again.resumed is None and not (path.parent / "checkpoint").exists()
         raise Broken
+
+
+def test_a_weighting_that_says_nothing_more_weighs_every_term_1():
+    stream = toy(tasks=2)
+    make = lambda weighting: Learner(
+        CNN(stream.shape, 4), everlearn.DERpp(weighting), classes=range(4), inputs=stream.pixels, memory=8, batch=4
+    )
+    torch.manual_seed(0)
+    one = make(Weighting())
+    torch.manual_seed(0)
+    other = make(everlearn.Fixed((1, 1, 1)))
+    for task in stream:
+        one.update(task)
+        other.update(task)
+    assert torch.allclose(one.net.theta, other.net.theta, atol=1e-6)

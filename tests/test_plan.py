@@ -209,3 +209,14 @@ def test_the_same_seed_draws_the_same_rows_as_ever():
         "others": [[3, 5, 6, 0], [3, 5, 6, 8]],
         "balanced": [[4, 1, 7, 2], [4, 2, 9, 7]],
     }
+
+
+@pytest.mark.parametrize("turn", [None, 0, 1, 2, 3, 4])
+def test_a_memory_of_any_size_is_parted_by_every_fifth_row_from_the_turns_own_on(turn):
+    given = () if turn is None else (turn,)
+    for rows in range(24):
+        outer = [row for row in range(rows) if row % 5 == (turn or 0)]
+        inner = [row for row in range(rows) if row not in outer]
+        for pool, expected in (("outer", outer), ("inner", inner), ("all", list(range(rows)))):
+            size, row_of = POOLS[pool]
+            assert row_of(np.arange(size(rows, *given)), *given).tolist() == expected

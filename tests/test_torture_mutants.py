@@ -27,7 +27,7 @@ def judged(names: list[str], file: str) -> tuple[set[str], set[str]]:
     known = mutants.known_tests([file])
     chosen = mutants.chosen_tests([mutant for mutant in mutants.all_mutants() if mutant.name in names], known)
     verdicts = list(mutants.verdicts(chosen, known))
-    return tuple({v.mutant.name for v in verdicts if bool(v.noticed) == wanted} for wanted in (True, False))
+    return {v.mutant.name for v in verdicts if v.noticed}, {v.mutant.name for v in verdicts if not v.noticed}
 
 
 def test_small_faults_are_noticed_and_a_change_without_effect_is_not(monkeypatch):

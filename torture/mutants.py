@@ -3,8 +3,8 @@
 python torture/mutants.py --count 250 --out torture/results/mutants.json
 
 First every test is run once, and which lines of the core it runs is written down. A mutant is then shown to the tests
-that run its line, the quickest first, until one fails. Survivors that change nothing anybody could see are named, with
-the reason, in torture/equivalent.toml; the score is the share of the others that were noticed.
+that run its line, the quickest first, until one fails, dies or hangs. Survivors that change nothing anybody could see
+are named, with the reason, in torture/equivalent.toml; the score is the share of the others that were noticed.
 """
 
 import ast
@@ -37,6 +37,7 @@ GPU = {"core/capture.py"}  # what runs on a GPU alone
 TESTS = (
     *("arguments", "metrics", "properties", "plan", "equations", "defaults", "norm", "regularisers", "comparators"),
     *("ledger", "growth", "store", "bilevel", "small_tasks", "ideas", "learner", "terms", "contract"),
+    *("edges", "own_data", "records", "resume", "faults", "explain", "capture"),
 )
 ELSEWHERE = {"core/ranks.py": ["tests/test_ranks.py"]}  # tests that run the lines in other processes
 LONGEST = 30.0  # seconds of tests for one mutant
