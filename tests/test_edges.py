@@ -14,14 +14,16 @@ from conftest import toy
 import everlearn
 from everlearn import Consolidate, Learner, Relation, Weighting
 from everlearn.core.ledger import Ledger
+from everlearn.core.norm import Norm
 from everlearn.core.plan import Draw, draw, plan_epoch, reservoir
-from everlearn.core.theta import MainNet
+from everlearn.core.terms import EMPTY, Batch, Term, Terms
+from everlearn.core.theta import MainNet, check_norms
 from everlearn.errors import Notice
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store
+from everlearn.experiments.store import Recording, Store
 from everlearn.networks import CNN, MLP
 from everlearn.training import Training
-from everlearn.weightings import outer
+from everlearn.weightings import bilevel, diagnostics, outer
 
 
 def test_of_a_memory_that_owes_the_lots_from_its_free_share_on_make_up_for_what_went():
@@ -230,3 +232,65 @@ def test_a_weighting_that_says_nothing_more_weighs_every_term_1():
         one.update(task)
         other.update(task)
     assert torch.allclose(one.net.theta, other.net.theta, atol=1e-6)
+
+
+def test_over_several_ranks_a_batchnorm_of_ones_own_is_refused_and_ours_is_not():
+    check_norms([Norm(4), torch.nn.Linear(2, 2)])
+    for layer in (torch.nn.BatchNorm1d(4), torch.nn.BatchNorm2d(4)):
+        with pytest.raises(everlearn.BadInput, match=f"the network has a {type(layer).__name__} layer"):
+            check_norms([Norm(4), layer])
+
+
+def test_a_row_is_recorded_under_the_label_of_its_first_partner_and_an_empty_one_under_none():
+    batch = lambda *y, there=None: Batch(torch.zeros(len(y), 2), torch.tensor(y), there=there)
+    new, there = batch(7, 8), torch.tensor([True, True, False, True])
+    batches = [new, batch(1, 2, 3, 4), batch(1, 2, 3, 4, there=there), batch(5)]
+    terms = Terms([Term(torch.ones(len(b.y)), b) for b in batches])
+    assert diagnostics.labels(terms).tolist() == [[7, 1, 1, 5], [8, 3, EMPTY, 5]]
+
+
+@pytest.mark.parametrize("mode", ["forward", "double-backward"])
+def test_a_lack_of_memory_is_no_fault_of_the_networks(mode):
+    def losses(theta):
+        raise torch.OutOfMemoryError("the GPU is full")
+
+    theta, weights = torch.zeros(3, requires_grad=True), torch.ones(2, 1)
+    with pytest.raises(torch.OutOfMemoryError, match="the GPU is full"):
+        bilevel.check(mode, losses, theta, weights, lambda theta: theta.sum(), 0.1)
+
+
+def test_a_review_is_of_so_many_classes_and_samples_evenly_whatever_there_are():
+    of = diagnostics
+    assert (of.SAMPLES, of.EACH, of.OLD, of.NEW) == (512, 16, 200, 50)
+    assert of.QUANTILES == (0.05, 0.25, 0.5, 0.75, 0.95)
+    assert of._some(list(range(7)), 7) == list(range(7)) and of._some(list(range(8)), 3) == [0, 2, 5]
+    assert of._some(list(range(100)), 50) == list(range(0, 100, 2))
+
+
+def test_an_epochs_spread_is_numpys_mean_deviation_and_quantiles_to_four_digits():
+    values = np.random.default_rng(0).normal(size=37)
+    spread = diagnostics._spread(values)
+    assert [spread["mean"], spread["std"]] == pytest.approx([values.mean(), values.std()], rel=1e-3)
+    assert spread["quantiles"] == pytest.approx(np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]), rel=1e-3)
+    assert diagnostics._spread(np.arange(101.0))["quantiles"] == [5, 25, 50, 75, 95]
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_attention_is_as_fast_after_a_hypergradient_as_before(fast):
+    before = torch.backends.mha.get_fastpath_enabled()
+    try:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        with bilevel.differentiable():
+            assert not torch.backends.mha.get_fastpath_enabled()
+        assert torch.backends.mha.get_fastpath_enabled() == fast
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def test_a_checkpoint_is_due_once_the_last_is_so_many_seconds_old(tmp_path, monkeypatch):
+    with open(tmp_path / "metrics.jsonl", "a") as metrics:
+        now = [100.0]
+        monkeypatch.setattr("everlearn.experiments.store.time.monotonic", lambda: now[0])
+        recording = Recording(tmp_path, metrics, every=8)
+        for now[0], due in ((100.0, False), (107.5, False), (108.0, True), (200.0, True)):
+            assert recording.due() == due

@@ -37,7 +37,7 @@ GPU = {"core/capture.py"}  # what runs on a GPU alone
 TESTS = (
     *("arguments", "metrics", "properties", "plan", "equations", "defaults", "norm", "regularisers", "comparators"),
     *("ledger", "growth", "store", "bilevel", "small_tasks", "ideas", "learner", "terms", "contract"),
-    *("edges", "own_data", "records", "resume", "faults", "explain", "capture"),
+    *("edges", "own_data", "records", "resume", "explain", "capture"),
 )
 ELSEWHERE = {"core/ranks.py": ["tests/test_ranks.py"]}  # tests that run the lines in other processes
 LONGEST = 30.0  # seconds of tests for one mutant
