@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from everlearn.core.memory import EMPTY, Memory
-from everlearn.core.plan import POOLS, Draw, balanced, choose, draw, holding, plan_epoch, reservoir
+from everlearn.core.plan import POOLS, Draw, balanced, choose, draw, holding, paired, plan_epoch, reservoir
+from everlearn.errors import BadInput
 
 
 def survivors(count: int, capacity: int, batch: int, seed: int) -> list[int]:
@@ -49,12 +50,13 @@ def test_a_biased_reservoir_would_be_noticed():
     assert abs(chi_square(counts, 300)) > 4
 
 
-def test_a_reservoir_planned_an_epoch_at_a_time_is_algorithm_r_one_by_one():
+@pytest.mark.parametrize("seed", range(5))
+def test_a_reservoir_planned_an_epoch_at_a_time_is_algorithm_r_one_by_one(seed):
     """The rows two samples of one step compete for go to the last, as if they had come one after the other."""
     capacity, steps, batch, presented = 5, 40, 8, 3
-    planned = reservoir(np.random.default_rng(7), presented, capacity, steps, batch)
+    planned = reservoir(np.random.default_rng(seed), presented, capacity, steps, batch)
     n = presented + np.arange(steps * batch)
-    uniform = np.random.default_rng(7).integers(0, n + 1)
+    uniform = np.random.default_rng(seed).integers(0, n + 1)
     one_by_one, at_once = {}, {}
     for sample, (count, wish) in enumerate(zip(n, uniform)):
         row = count if count < capacity else wish
@@ -172,3 +174,49 @@ def test_the_spare_row_swallows_the_rejected_and_empty_rows_are_labelled_so():
     assert (
         memory.y[:2].tolist() == [1, EMPTY] and torch.equal(memory.stored["logits"][0], z[1]) and memory.x[1].sum() == 0
     )
+
+
+def test_a_term_of_another_number_of_rows_is_averaged_or_repeated_side_by_side():
+    values = torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
+    assert paired(values, 6) is values
+    assert paired(values, 3).tolist() == [1.5, 6.0, 24.0] and paired(values, 1).tolist() == [10.5]
+    assert paired(values[:3], 6).tolist() == [1, 1, 2, 2, 4, 4]
+    with pytest.raises(BadInput, match="a term of 6 rows and new batches of 4; one must be a multiple of the other"):
+        paired(values, 4)
+
+
+def test_crops_are_within_the_padding_and_a_flip_is_yes_or_no():
+    views = lambda **more: torch.cat([row.views for row in plan_epoch(0, 0, 0, samples=400, batch=4, **more)])
+    both = views(pad=2, flip=True)
+    assert [sorted(set(column.tolist())) for column in both.T] == [[*range(5)], [*range(5)], [0, 1]]
+    assert sorted(set(views(pad=2)[:, 2].tolist())) == [0], "none is flipped unless it is asked for"
+    assert views(flip=True)[:, :2].eq(0).all() and set(views(flip=True)[:, 2].tolist()) == {0, 1}
+    assert plan_epoch(0, 0, 0, samples=4, batch=4)[0].views is None
+
+
+def test_the_same_seed_draws_the_same_rows_as_ever():
+    """Runs are repeated from their seeds, so what a seed draws is for ever: change it, and every record is void."""
+    filled, labels = np.array([9, 12]), np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 1, 0])
+    rows = lambda *pools: draw(
+        np.random.default_rng(5), filled, [Draw(pool) for pool in pools], 4, np.stack([labels, labels]), epoch=7
+    ).tolist()
+    drawn = {pool: rows(pool) for pool in ("all", "inner", "outer", "held", "others", "balanced")}
+    assert drawn == {
+        "all": [[4, 5, 3, 0], [3, 5, 7, 8]],
+        "inner": [[3, 6, 7, 1], [3, 9, 6, 7]],
+        "outer": [[5, 0, 5, 0], [10, 0, 5, 10]],
+        "held": [[2, 7, 2, 7], [7, 2, 7, 2]],
+        "others": [[3, 5, 6, 0], [3, 5, 6, 8]],
+        "balanced": [[4, 1, 7, 2], [4, 2, 9, 7]],
+    }
+
+
+@pytest.mark.parametrize("turn", [None, 0, 1, 2, 3, 4])
+def test_a_memory_of_any_size_is_parted_by_every_fifth_row_from_the_turns_own_on(turn):
+    given = () if turn is None else (turn,)
+    for rows in range(24):
+        outer = [row for row in range(rows) if row % 5 == (turn or 0)]
+        inner = [row for row in range(rows) if row not in outer]
+        for pool, expected in (("outer", outer), ("inner", inner), ("all", list(range(rows)))):
+            size, row_of = POOLS[pool]
+            assert row_of(np.arange(size(rows, *given)), *given).tolist() == expected
