@@ -157,7 +157,10 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
         at_work = [experiment for experiment in running.values() if experiment in begun]
         # The pool ends the others, which is an exit of theirs.
         dead = {n for n, process in processes.items() if process.exitcode not in (None, 0, ENDED, -signal.SIGTERM)}
-        raise Lost([experiment for experiment in at_work if begun[experiment] in dead] or at_work or todo) from None
+        lost = [experiment for experiment in at_work if begun[experiment] in dead]
+        # A worker may die before it could say what it began: runs are begun in order, so it is the first unheard of.
+        unheard = [experiment for experiment in running.values() if experiment not in begun] if dead else []
+        raise Lost(lost or unheard[:1] or at_work or todo) from None
     except BaseException:
         for process in list(pool._processes.values()):
             process.terminate()  # the worker writes down where it is
