@@ -13,6 +13,7 @@ from conftest import toy
 
 import everlearn
 from everlearn import Consolidate, Learner, Relation, Weighting
+from everlearn.core import ranks
 from everlearn.core.ledger import Ledger
 from everlearn.core.norm import Norm
 from everlearn.core.plan import Draw, draw, plan_epoch, reservoir
@@ -294,3 +295,26 @@ def test_a_checkpoint_is_due_once_the_last_is_so_many_seconds_old(tmp_path, monk
         recording = Recording(tmp_path, metrics, every=8)
         for now[0], due in ((100.0, False), (107.5, False), (108.0, True), (200.0, True)):
             assert recording.due() == due
+
+
+def test_the_first_task_with_two_phases_is_a_whole_number_from_1_on():
+    assert Consolidate(relation_from_task=1).relation_from_task == 1
+    for wrong in (0, -1, 1.5):
+        with pytest.raises(everlearn.BadInput, match="relation_from_task"):
+            Consolidate(relation_from_task=wrong)
+
+
+def test_what_a_method_and_a_weighting_say_of_themselves_unless_they_say_otherwise():
+    assert Weighting.streams and not Consolidate.streams and Relation.streams
+    assert (everlearn.ER.memory_factor, everlearn.GSS.memory_factor) == (1, 3)
+
+
+def test_as_many_processes_as_gpus_may_run_and_no_more(monkeypatch):
+    monkeypatch.setattr(ranks, "distributed", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for processes in ("1", "2"):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", processes)
+        ranks.check_gpus()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    with pytest.raises(everlearn.BadInput, match="3 processes and 2 GPUs on this machine"):
+        ranks.check_gpus()

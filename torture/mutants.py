@@ -40,7 +40,7 @@ TESTS = (
     *("edges", "own_data", "records", "resume", "explain", "capture"),
 )
 ELSEWHERE = {"core/ranks.py": ["tests/test_ranks.py"]}  # tests that run the lines in other processes
-LONGEST = 30.0  # seconds of tests for one mutant
+LONGEST = 12.0  # seconds of tests for one mutant
 CLAIM = "A small fault in the core is noticed by the tests that run its line."
 
 
@@ -444,7 +444,7 @@ UNFIT, BROKEN = "what an import runs", "the test fails without the fault, too"
 
 def cold(mutant: Mutant, tests: list[str], known: dict[str, Known], folder: Path) -> Verdict:
     """Show a fault to tests by importing a copy of the package that has it; for what an import or a process runs."""
-    tests = [*ELSEWHERE.get(mutant.file, []), *tests]
+    tests = [*tests, *ELSEWHERE.get(mutant.file, [])]
     seconds = 120 + 10 * sum(known[test].seconds for test in tests if test in known)
     with tempfile.TemporaryDirectory() as temporary:
         copy = shutil.copytree(folder, Path(temporary) / "copy")
