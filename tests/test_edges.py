@@ -17,6 +17,7 @@ from everlearn.core import ranks
 from everlearn.core.ledger import Ledger
 from everlearn.core.norm import Norm
 from everlearn.core.plan import Draw, draw, plan_epoch, reservoir
+from everlearn.core.seeding import Randomness
 from everlearn.core.terms import EMPTY, Batch, Term, Terms
 from everlearn.core.theta import MainNet, check_norms
 from everlearn.errors import Notice
@@ -318,3 +319,10 @@ def test_as_many_processes_as_gpus_may_run_and_no_more(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     with pytest.raises(everlearn.BadInput, match="3 processes and 2 GPUs on this machine"):
         ranks.check_gpus()
+
+
+def test_randomness_left_on_a_gpu_goes_on_without_one():
+    state = Randomness().start(3, 1).state()
+    again = Randomness().start(0)
+    again.restore(state | {"gpu": torch.zeros(16, dtype=torch.uint8)})
+    assert torch.equal(again.state()["cpu"], state["cpu"]) and again.state().keys() == {"cpu"}
