@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no forking here")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reason="no forking here")]
 
 # Two faults in functions, and one in what an import runs.
 NOTICED = [
