@@ -140,8 +140,18 @@ def test_left_between_two_steps_a_run_goes_on_from_there(tmp_path, monkeypatch, 
     assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
 
 
+@pytest.fixture
+def own_signals():
+    """As a program has them that was started in a terminal: one in the background ignores some."""
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, way) for number, way in usual.items()}
+    yield
+    for number, way in before.items():
+        signal.signal(number, way)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2])
-def test_a_signal_waits_for_the_end_of_the_step_and_leaves_a_checkpoint(tmp_path, monkeypatch, number):
+def test_a_signal_waits_for_the_end_of_the_step_and_leaves_a_checkpoint(tmp_path, monkeypatch, number, own_signals):
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
     experiment, store, heard = Experiment.of("er", **SETTINGS), Store(tmp_path / "cut"), []
     whole = perform(experiment, Store(tmp_path / "whole"))

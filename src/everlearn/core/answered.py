@@ -38,6 +38,13 @@ def mask(classes: Tensor, z: Tensor) -> Tensor:
     return classes
 
 
+def log_prior(prior: Tensor, z: Tensor) -> Tensor:
+    """A number for each of the classes z are the logits of, [C]."""
+    if not prior.is_floating_point() or prior.shape != z.shape[1:]:
+        raise BadInput(f"a prior is a number for each of {z.shape[1]} classes, [{z.shape[1]}], not {_kind(prior)}")
+    return prior
+
+
 def some(terms: Sequence[Term]) -> Sequence[Term]:
     if not len(terms):
         raise BadInput("a step has at least one loss term, about the new samples")

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from everlearn.arguments import checked
-from everlearn.core.answered import logits, mask, recorded, some
+from everlearn.core.answered import log_prior, logits, mask, recorded, some
 from everlearn.core.plan import paired
 
 EMPTY = -100  # the label of a row of the memory that is not written yet
@@ -82,7 +82,8 @@ def cross_entropy(batch: Batch, classes: Tensor | None = None, prior: Tensor | N
 
     With `prior`, log π [C], it is CE(z + log π, y): classes that come often need not be pushed up (Ren et al., 2020).
     """
-    z = logits(batch) if prior is None else logits(batch) + prior
+    z = logits(batch)
+    z = z if prior is None else z + log_prior(prior, z)
     z = z if classes is None else z.masked_fill(~mask(classes, z), -torch.inf)
     return Term(F.cross_entropy(z, batch.y, reduction="none"), batch)
 
