@@ -307,6 +307,7 @@ def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
     assert len(document["failed"]) == 2 and list(document["rows"]) == ["er, lr = 0.1"]
 
 
+@pytest.mark.slow
 def test_killed_three_times_it_ends_complete_and_nothing_is_run_twice():
     study = [e for row in studies.study("mine.toml", seeds=4).rows.values() for e in row]
     seen: dict[str, int] = {}

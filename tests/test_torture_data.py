@@ -39,8 +39,9 @@ def test_a_reader_that_verifies_nothing_is_caught(tortures, tmp_path, monkeypatc
     assert "read without a word" in (tmp_path / "out").read_text()
 
 
+@pytest.mark.slow
 def test_hostile_data_files_do_no_harm(tmp_path):
-    command = [sys.executable, TORTURE / "hostile.py", "--count", "12", "--out", tmp_path / "out"]
+    command = [sys.executable, TORTURE / "hostile.py", "--count", "24", "--out", tmp_path / "out"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "out").read_text())

@@ -29,6 +29,7 @@ from everlearn.core import feeding
 from everlearn.core.plan import reservoir
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
+from everlearn.experiments.results import RESULT
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 from everlearn.launchers.local import cores
 
@@ -200,10 +201,11 @@ def died(case: Case, share: float, counts: dict, experiment: Experiment, folder:
     asked = {128 + signal.SIGTERM, 130, 128 + signal.SIGHUP, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
     if code not in ({-signal.SIGKILL, -signal.SIGALRM} if case.signal == "SIGKILL" else asked):
         return f"it ended with exit code {code}", False
-    checkpoint = (store.part(experiment) / CHECKPOINT).exists()
+    part = store.part(experiment)
+    checkpoint, complete = (part / CHECKPOINT).exists(), (part / RESULT).exists()  # a complete one is only moved
     if case.where == "step" and case.signal != "SIGKILL" and not checkpoint:
         return f"{case.signal} in a step left no checkpoint", False
-    return "", checkpoint
+    return "", checkpoint and not complete
 
 
 def cases(count: int, seed: int) -> list[Case]:
