@@ -10,6 +10,7 @@ files of their own.
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import groupby
@@ -605,7 +606,8 @@ def guarantees() -> str:
         told = "; ".join([*figures, *failed]) or ", ".join(
             f"{name} {of['tried']:,}" for name, of in r["groups"].items()
         )
-        notes.append(f"- **{r['name']}**, commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s: {told}.")
+        note = f"- **{r['name']}**, commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s: {told}."
+        notes += textwrap.wrap(note, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
     return markdown(["what holds", "tried", "held", "command"], rows) + "\n\n" + "\n".join(notes)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib
 import inspect
 import os
 import sys
@@ -114,9 +115,9 @@ def kinds_of(function: Callable, module: str) -> dict[str, Kind]:
     names = vars(sys.modules[module]) | _unseen(module) if module in sys.modules else {}
     kinds = {}
     for name, hint in function.__annotations__.items():
-        hint = hint.__forward_arg__ if isinstance(hint, typing.ForwardRef) else hint
+        one = types.SimpleNamespace(__annotations__={name: hint})
         try:
-            hint = eval(hint, names) if isinstance(hint, str) else hint
+            hint = typing.get_type_hints(one, names, include_extras=True)[name]
         except Exception:  # of somebody else's names, some are there for a type checker alone
             continue
         if name != "return" and (kind := kind_of(hint)) is not None:
@@ -132,7 +133,9 @@ def _unseen(module: str) -> dict[str, Any]:
         return found
     for node in ast.parse(inspect.getsource(sys.modules[module])).body:
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            exec(compile(ast.Module(node.body, []), module, "exec"), found)
+            for imports in (one for one in node.body if isinstance(one, ast.ImportFrom)):
+                home = importlib.import_module(imports.module or "")
+                found |= {alias.asname or alias.name: getattr(home, alias.name) for alias in imports.names}
     return found
 
 
