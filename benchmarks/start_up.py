@@ -19,8 +19,8 @@ from records import keep_of_gpu
 
 
 def each_kind_of_step(method: str) -> None:
+    from everlearn.experiments.arithmetic import arithmetic
     from everlearn.experiments.bench import GPU, SHAPES, learner_of, tasks_of
-    from everlearn.experiments.run import arithmetic
 
     way = GPU[-2]
     learner = learner_of(method, "cuda", way)

@@ -141,7 +141,7 @@ def test_a_state_stays_what_it_was():
 
 
 def test_runs_that_take_turns_keep_their_arithmetic_until_the_last_is_gone():
-    from everlearn.experiments import run as runs
+    from everlearn.experiments import arithmetic as runs
 
     flags = lambda: [getattr(*flag) for flag in runs.FLAGS]
     fake = type("", (), {"device": torch.device("cuda")})

@@ -16,8 +16,8 @@ import torch
 from everlearn.core.capture import own_stream
 from everlearn.data import STREAMS, Task
 from everlearn.errors import BadInput
+from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, settable
-from everlearn.experiments.run import arithmetic
 from everlearn.experiments.studies import FAMILIES
 from everlearn.learner import Learner
 from everlearn.networks import build

@@ -10,7 +10,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import endings, provenance
+from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner
@@ -38,13 +39,6 @@ Steps = Generator[None, None, dict]
 Save = Callable[..., None]  # of a function that gives the state, and whether it has to be now
 TELL = 0.5  # seconds between two words on how far a run is within an epoch
 AGREE = 16  # steps between two times that ranks agree on whether to write a checkpoint
-FLAGS = (
-    (torch.backends.cuda.matmul, "allow_tf32"),
-    (torch.backends.cudnn, "allow_tf32"),
-    (torch.backends.cudnn, "benchmark"),
-    (torch.backends.cudnn, "deterministic"),
-)
-_inside, _before = 0, None  # runs under way in this process, and what torch was set to before them
 _turn = threading.RLock()  # torch's generators, its threads and forward mode are one for all threads of a process
 
 
@@ -382,37 +376,6 @@ def resident(stream: Stream, device: str) -> Stream:
     if device == "cuda":
         torch.cuda.synchronize()  # runs on streams of their own may start reading
     return stream
-
-
-@contextlib.contextmanager
-def arithmetic(learner: Learner, precision: str, deterministic: bool = False) -> Iterator[None]:
-    """Inside, torch's settings for a run.
-
-    On the CPU a small network runs on one thread. On a GPU `float32` means it: torch would convolve in tfloat32 of its
-    own accord. There cuDNN tries its algorithms and takes the fastest, which may be another the next time;
-    `deterministic` takes one that always gives the same bits.
-
-    These are settings of the whole process. Runs that take turns in it want the same ones: the first to come sets them,
-    and they are put back when the last one is gone.
-    """
-    global _inside, _before
-    low = precision != "float32"
-    if not _inside:
-        _before = [getattr(*flag) for flag in FLAGS], torch.get_num_threads()
-    _inside += 1
-    if learner.device.type == "cuda":
-        for flag, value in zip(FLAGS, (low, low, not deterministic, deterministic)):
-            setattr(*flag, value)
-    elif learner.small:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        _inside -= 1
-        if not _inside:
-            for flag, value in zip(FLAGS, _before[0]):
-                setattr(*flag, value)
-            torch.set_num_threads(_before[1])
 
 
 def parameters(experiment: Experiment, data: Path | str | None = None) -> int:

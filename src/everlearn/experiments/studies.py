@@ -20,7 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everlearn.errors import BadInput, parsed, shown, unknown
+from everlearn.errors import BadInput, parsed, unknown
+from everlearn.experiments.axes import axis
 from everlearn.experiments.experiment import Experiment, settable
 from everlearn.spec import look_up
 
@@ -359,7 +360,7 @@ def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[St
     seeds = document.get("seeds", 5) if seeds is None else seeds
     if type(seeds) is not int or seeds < 1:
         raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
-    crossed = [{key: _axis(path, key, value) for key, value in axes.items()} for axes in grids]
+    crossed = [{key: axis(path, key, value) for key, value in axes.items()} for axes in grids]
     counted(seeds * sum(math.prod(len(v) for v in axes.values() if isinstance(v, list)) for axes in crossed), most)
     rows: Rows = {}
     for axes in crossed:
@@ -369,36 +370,3 @@ def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[St
                 raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
         rows |= new
     return Study(str(path), str(document.get("question", path.stem)), rows), seeds
-
-
-def _beside(path: Path, name: str) -> str:
-    """A file is looked for beside the study that names it, then in the working folder."""
-    home, colon, attribute = name.rpartition(":")
-    beside = path.parent / home
-    return f"{beside}:{attribute}" if colon and home.endswith(".py") and beside.is_file() else name
-
-
-def _axis(path: Path, key: str, value: Any) -> Any:
-    """A key of a grid: a value, or a list of them to be crossed."""
-    if key in ("seed", "seeds", "given", "label"):
-        raise BadInput(f"{path}: {key} has no place in a grid; seeds = K, above all grids, runs seeds 0 to K − 1")
-    plain = lambda v: isinstance(v, (str, int, float))
-    row = lambda v: isinstance(v, list) and len(v) > 0 and all(map(plain, v))
-    if key in ("weights", "classes"):  # one of them is a list already
-        if row(value):
-            return [value]
-        if isinstance(value, list) and value and all(map(row, value)):
-            return value
-        raise BadInput(
-            f"{path}: {key} = {shown(value)} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
-        )
-    if key in ("method", "weighting", "stream", "network"):
-        named = value if isinstance(value, list) else [value]
-        if not named or not all(
-            isinstance(v, str) or (isinstance(v, dict) and isinstance(v.get("name"), str)) for v in named
-        ):
-            raise BadInput(f"{path}: {key} = {shown(value)} must be a name, a table with a name, or a list of such")
-        return [_beside(path, v) if isinstance(v, str) else v | {"name": _beside(path, v["name"])} for v in named]
-    if not (plain(value) or row(value)):
-        raise BadInput(f"{path}: {key} = {shown(value)} must be a value or a list of values")
-    return value
