@@ -114,11 +114,12 @@ def ready(name: str, network: str, device: str, steps: int) -> tuple[Learner, Ta
 
 def seconds(name: str, arguments: argparse.Namespace) -> float:
     """Of a step; the first ones, in which a GPU records it, are left out."""
-    learner, task = ready(name, arguments.network, arguments.device, arguments.steps + 4)
     gpu = arguments.device == "cuda"
+    first = 20 if gpu else 4
+    learner, task = ready(name, arguments.network, arguments.device, arguments.steps + first)
     clock = time.perf_counter if gpu else time.process_time
-    for number, _ in enumerate(learner.updating(task)):
-        if number == 3:
+    for number, _ in enumerate(learner.updating(task), 1):
+        if number == first:
             torch.cuda.synchronize() if gpu else None
             start = clock()
     torch.cuda.synchronize() if gpu else None

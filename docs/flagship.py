@@ -1,14 +1,15 @@
 """Which loss is the best, chosen without a look at the test images, and how good it is on them.
 
-python docs/flagship.py screen --data DIR --minutes 6 --out DIR     candidates on held-out training images, seeds 100, …
-python docs/flagship.py final --data DIR --minutes 20 --out DIR     the test, seeds 0 to 4, memory 200 and 500
-python docs/flagship.py ablation --data DIR --minutes 20 --out DIR  the test, without one term after another
-python docs/flagship.py small [--data DIR] [--out DIR]              digits and Fashion-MNIST, on the CPU
-python docs/flagship.py show                                        what is on record
+python docs/flagship.py screen --data DIR --minutes 6      CIFAR-10: candidates on held-out training images
+python docs/flagship.py ablation --data DIR --minutes 6    the same without one term after another
+python docs/flagship.py final --data DIR --minutes 20      the test: CIFAR-10, memory 200 and 500, seeds 0 to 4
+python docs/flagship.py cifar100 --data DIR --minutes 10   the test: CIFAR-100, memory 500, seeds 0 to 2
+python docs/flagship.py small [--data DIR]                 digits and Fashion-MNIST, on the CPU
+python docs/flagship.py show                               what is on record
 
-A tenth of the training images of each class is held out, the rest is learned, and seeds from 100 on are not reported on
-the test. The candidates are all of CANDIDATES, and the records of all of them are kept, in results/flagship. The same
-command goes on where it was stopped.
+Several may be named: the runs of all of them share the GPU. A tenth of the training images of each class is held out,
+the rest is learned, and seeds from 100 on are not reported on the test. The candidates are all of CANDIDATES, and the
+records of all of them are kept, in results/flagship. The same command goes on where it was stopped.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from reproduce import DEVICE, PRECISION, RESULTS, START, UNKNOWN, costs, recorded, write
+from reproduce import DEVICE, PRECISION, RESULTS, START, STREAMS, UNKNOWN, costs, ending, recorded, write
 
 from everlearn.errors import EverlearnError
 from everlearn.experiments import records
@@ -30,7 +31,6 @@ from everlearn.experiments.studies import Study
 from everlearn.experiments.tune import chosen_on
 from everlearn.launchers import DONE, perform
 
-FOLDER = RESULTS / "flagship"
 ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
 CANDIDATES = {
     "retain": dict(method="retain"),
@@ -76,12 +76,20 @@ RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, 
 
 
 def screen(given: argparse.Namespace) -> list[Experiment]:
-    """Every candidate on held-out images, the first seed of all before the second of any."""
+    return held(CANDIDATES | OUTER, given)
+
+
+def ablation(given: argparse.Namespace) -> list[Experiment]:
+    return held({"retain": CANDIDATES["retain"]} | WITHOUT, given)
+
+
+def held(rows: dict[str, dict], given: argparse.Namespace) -> list[Experiment]:
+    """Each row on held-out images, the first seed of all before the second of any."""
     return [
         chosen_on(of)
         for seed in given.seeds or range(100, 102)
         for memory in given.memory or [200]
-        for of in each(some(CANDIDATES | OUTER, given.only), memory=memory, epochs=given.epochs or 10, seed=seed)
+        for of in each(some(rows, given.only), memory=memory, epochs=given.epochs or 10, seed=seed)
     ]
 
 
@@ -95,24 +103,24 @@ def final(given: argparse.Namespace) -> list[Experiment]:
     ]
 
 
-def ablation(given: argparse.Namespace) -> list[Experiment]:
+def cifar100(given: argparse.Namespace) -> list[Experiment]:
+    rows = {"retain": CANDIDATES["retain"]}
     return [
         of
         for seed in given.seeds or range(3)
-        for memory in given.memory or [200]
-        for of in each(WITHOUT, memory=memory, epochs=given.epochs or 50, seed=seed)
+        for of in each(rows, "cifar100", memory=500, epochs=given.epochs or 50, seed=seed)
     ]
 
 
-def some(rows: dict[str, dict], wanted: list[str] | None) -> dict[str, dict]:
-    """The rows asked for, in that order."""
-    return {label: rows[label] for label in wanted or rows}
+def some(rows: dict[str, dict], pattern: str) -> dict[str, dict]:
+    """The rows whose whole label the pattern matches."""
+    return {label: row for label, row in rows.items() if re.fullmatch(pattern, label)}
 
 
-def each(rows: dict[str, dict], **settings) -> Iterator[Experiment]:
-    """CIFAR-10 and ResNet-18, as they are run on a GPU."""
+def each(rows: dict[str, dict], stream: str = "cifar10", **settings) -> Iterator[Experiment]:
+    """With ResNet-18, as they are run on a GPU."""
     for row in rows.values():
-        yield Experiment.of(stream="cifar10", network="resnet18", precision=PRECISION, **row | settings)
+        yield Experiment.of(stream=stream, network="resnet18", precision=PRECISION, **row | settings)
 
 
 def minutes(experiment: Experiment, known: dict[str, float]) -> float:
@@ -121,24 +129,27 @@ def minutes(experiment: Experiment, known: dict[str, float]) -> float:
     return known.get(experiment.label, usual) * experiment.training.epochs / 50
 
 
-def on_gpu(wanted: list[Experiment], kind: str, given: argparse.Namespace) -> None:
+def on_gpu(given: argparse.Namespace) -> None:
     """As many as fit into the minutes, in order, a record of each kept as it ends."""
-    known, left, chosen = costs(recorded()), given.minutes - START, []
-    folder = given.records / kind
-    for experiment in wanted:
-        cost = minutes(experiment, known)
-        if not (folder / f"{experiment.name}.json").exists() and cost <= left:
-            chosen.append(experiment)
-            left -= cost
-    print(f"{len(wanted)} wanted, {len(chosen)} to run now, about {given.minutes - START - left:.0f} minutes")
-    store = Store(given.out)
+    known, planned = costs(recorded()), 0.0
+    folders: dict[Experiment, Path] = {}
+    for what in given.what:
+        for experiment in GPU[what](given):
+            folder = given.records / (experiment.stream.name if what in TESTS else f"flagship/{what}")
+            cost = minutes(experiment, known)
+            if not (folder / f"{experiment.name}.json").exists() and planned + cost <= given.minutes - START:
+                folders[experiment] = folder
+                planned += cost
+    print(f"{len(folders)} to run now, about {planned:.0f} minutes", flush=True)
+    store, chosen = Store(given.out), list(folders)
 
     def keep(experiment: Experiment, line: dict) -> None:
         if line is DONE and (result := store.result(experiment)) is not None:
-            write(experiment, folder, result, 1)
+            write(experiment, folders[experiment], result, 1)
             print(f"{named(experiment)}: {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
 
-    outcomes = perform(chosen, store, device=given.device, data=given.data, report=keep, pack=given.pack)
+    with ending(given.minutes):
+        outcomes = perform(chosen, store, device=given.device, data=given.data, report=keep, pack=given.pack)
     if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(chosen, outcomes) if isinstance(outcome, Exception)]:
         sys.exit("\n".join(wrong))
 
@@ -146,6 +157,9 @@ def on_gpu(wanted: list[Experiment], kind: str, given: argparse.Namespace) -> No
 KINDS = {"held-out": range(100, 105), "test": range(5)}  # and their seeds
 OTHERS = {
     "er": dict(method="er"),
+    "er-ace": dict(method="er-ace"),
+    "rer": dict(method="rer"),
+    "rer-ace": dict(method="rer-ace"),
     "rder": dict(method="rder"),
     "der+++consolidate": dict(method="der++", weighting="consolidate"),
 }
@@ -156,15 +170,15 @@ def small(given: argparse.Namespace) -> None:
     for stream in [given.stream] if given.stream else SMALL:
         for kind in [given.on] if given.on else KINDS:
             rows = small_rows(stream, given.seeds or list(KINDS[kind]), given.memory)
-            rows = {label: row for label, row in rows.items() if re.fullmatch(given.only, label)}
+            rows = some(rows, given.only)
             if kind == "held-out":
                 rows = {label: list(map(chosen_on, row)) for label, row in rows.items()}
             study = Study(f"flagship-{stream}-{kind}", "which loss is the best?", rows)
             every, store = [experiment for row in rows.values() for experiment in row], Store(given.out)
-            outcomes = perform(every, store, device="cpu", data=given.data)
+            outcomes = perform(every, store, device="cpu", data=given.data, jobs=given.jobs)
             document = records.study(study, dict(zip(every, outcomes)), store)
-            given.records.mkdir(parents=True, exist_ok=True)
-            (given.records / f"{stream}-{kind}.json").write_text(json.dumps(document, indent=1) + "\n")
+            (given.records / "flagship").mkdir(parents=True, exist_ok=True)
+            (given.records / "flagship" / f"{stream}-{kind}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
 def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:
@@ -180,22 +194,23 @@ def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dic
 
 
 def named(experiment: Experiment) -> str:
-    """Its row, memory and seed."""
+    """Its row, stream, memory and seed."""
     same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
     rows = CANDIDATES | OUTER | WITHOUT
     found = zip(rows, each(rows, **same))
     label = next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
-    return f"{label}, M = {experiment.memory}, seed {experiment.seed}"
+    return f"{label}, {experiment.stream.name}, M = {experiment.memory}, seed {experiment.seed}"
 
 
 def show(given: argparse.Namespace) -> None:
     """The mean of each row on record, best first."""
-    for folder in sorted(path for path in given.records.glob("*") if path.is_dir()):
+    for folder in [*sorted((given.records / "flagship").glob("*/")), *(given.records / of for of in STREAMS)]:
         found: dict[str, list[float]] = {}
         for path in sorted(folder.glob("*.json")):
             run = json.loads(path.read_text())
             row = named(Experiment.parse(run["experiment"])).rpartition(", seed")[0]
-            found.setdefault(row, []).append(run["class_il"]["acc"])
+            if not row.startswith("another"):
+                found.setdefault(row, []).append(run["class_il"]["acc"])
         for row, values in sorted(found.items(), key=lambda pair: -fmean(pair[1])):
             print(f"{folder.name}: {row}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")
 
@@ -208,32 +223,32 @@ def numbers(words: list[str] | None) -> list[int] | None:
     return [number for span in spans for number in range(int(span[0]), int(span[-1]) + 1)]
 
 
-GPU = {"screen": screen, "final": final, "ablation": ablation}
+TESTS = {"final": final, "cifar100": cifar100}
+GPU = TESTS | {"screen": screen, "ablation": ablation}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*GPU, "small", "show"])
+    parser.add_argument("what", nargs="+", choices=[*GPU, "small", "show"])
     parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
-    parser.add_argument("--records", type=Path, default=FOLDER, help="where records are kept")
+    parser.add_argument("--records", type=Path, default=RESULTS, help="where records are kept")
     parser.add_argument("--seeds", nargs="+", help="such as 0-4")
     parser.add_argument("--memory", type=int, nargs="+")
     parser.add_argument("--epochs", type=int)
-    parser.add_argument("--only", nargs="+", metavar="ROW", help="for `screen`: these candidates, in this order")
-    parser.add_argument("--stream", choices=list(SMALL))
-    parser.add_argument("--only", default=".*", help="for `small`: rows whose whole label this pattern matches")
+    parser.add_argument("--only", default=".*", metavar="PATTERN", help="rows whose whole label this matches")
+    parser.add_argument("--stream", choices=list(SMALL), help="for `small`; both unless given")
     parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
+    parser.add_argument("--jobs", type=int, help="for `small`: processes")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--pack", type=int, help="runs that share the GPU; as many as fit unless given")
     given = parser.parse_args()
     given.seeds = numbers(given.seeds)
+    if len(given.what) > 1 and not GPU.keys() >= {*given.what}:
+        parser.error("small and show go alone")
     try:
-        if given.what in GPU:
-            on_gpu(GPU[given.what](given), given.what, given)
-        else:
-            {"small": small, "show": show}[given.what](given)
+        {"small": small, "show": show}.get(given.what[0], on_gpu)(given)
     except EverlearnError as error:
         sys.exit(f"{error}")
 

@@ -89,6 +89,32 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     assert "both: 2 on record, 0 to run" in told()  # the runs themselves are still there
 
 
+def test_candidates_are_chosen_on_held_out_images_and_the_chosen_one_goes_to_the_test(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import flagship
+
+    def each(rows, stream="digits", **settings):
+        return (Experiment.of(stream="digits", network="mlp", **row | settings) for row in rows.values())
+
+    monkeypatch.setattr(flagship, "each", each)
+    monkeypatch.setattr(flagship, "STREAMS", ("digits",))
+
+    def told(*words):
+        places = ["--out", str(tmp_path / "runs"), "--records", str(tmp_path / "records")]
+        monkeypatch.setattr(sys, "argv", ["flagship.py", *words, *places])
+        flagship.main()
+        return capsys.readouterr().out
+
+    settings = ["--device", "cpu", "--epochs", "1", "--memory", "20", "--seeds", "3"]
+    assert "3 to run now" in told("final", "ablation", *settings, "--only", "retain|without the average")
+    on = lambda where: {json.loads(path.read_text())["experiment"]["stream"]["name"] for path in where.iterdir()}
+    assert on(tmp_path / "records" / "digits") == {"digits"}
+    assert on(tmp_path / "records" / "flagship" / "ablation") == {"everlearn.experiments.tune:validation"}
+    rows = [line.partition(":")[0] + line.split(",")[0].partition(":")[2] for line in told("show").splitlines()]
+    assert sorted(rows) == ["ablation retain", "ablation without the average", "digits retain"]
+    assert "0 to run now" in told("final", *settings)
+
+
 def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     import reproduce

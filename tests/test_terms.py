@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -224,6 +225,17 @@ def test_what_has_a_teacher_lives_on_tasks_and_observes_no_mini_batch():
         learner_of("retain", stream).observe(*stream.tasks[0].train)
 
 
+def test_the_rule_is_300_over_how_often_the_memory_was_rehearsed_and_never_more_than_1():
+    """R = 50 · 10,000 / 200 = 2,500 on CIFAR-10, and 13.5 on digits."""
+    images = SimpleNamespace(train=(None, range(10_000)))
+    shares = lambda memory, epochs, task: [
+        Decoupled().shared(SimpleNamespace(tasks=t, capacity=memory, epochs=epochs), task) for t in range(5)
+    ]
+    assert shares(200, 50, images) == [0.12, 0.12, 0.06, 0.04, 0.03]
+    assert shares(500, 50, images) == [0.3, 0.3, 0.15, 0.1, 0.075]
+    assert shares(200, 10, SimpleNamespace(train=(None, range(270)))) == [1.0] * 5
+
+
 # Retain ---------------------------------------------------------------------------------------------------------------
 def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int, lr: float, decay: float) -> dict:
     """Retain as one would write it down, its average too: python lists for a memory, torch's own optimiser."""
@@ -237,7 +249,7 @@ def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int,
         teacher = CNN(stream.shape, stream.classes).double()
         teacher.load_state_dict(network.state_dict())
         teacher.eval()
-        rho = min(1, 100 / (epochs * len(x) / memory))
+        rho = min(1, 300 / (max(1, t) * epochs * len(x) / memory))
         mix = torch.tensor([(c in task.classes) / 2 + (c in seen or c in task.classes) / (2 * t + 2) for c in range(6)])
         prior = (mix.double() / mix.sum()).log()
         for epoch in range(epochs):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlearn.learner import Learner
 
 BALANCES = ("rule", "prior", "both", "rho", "plain")
-BY_HEART = 100  # rehearsals of a sample
+BY_HEART = 300  # rehearsals of a sample
 
 
 def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
@@ -37,7 +37,7 @@ class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
     - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
-    - `rule`: min(1, 100/R), R = epochs · samples / memory, as often as a sample of the memory is rehearsed in this
+    - `rule`: min(1, 300/(tR)), R = epochs · samples / memory, as often as a sample of the memory is rehearsed in a
       task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
     - `both`: the prior, and s of the rule.
     - `rho`: ρ/t, a ρ that is given.
@@ -63,9 +63,10 @@ class Decoupled(Part):
     def shared(self, learner: Learner, task: Task) -> float:
         if self.balance in ("prior", "plain"):
             return 1.0
+        before = max(1, learner.tasks)
         if self.balance == "rho":
-            return self.rho / max(1, learner.tasks)
-        return min(1.0, BY_HEART * learner.capacity / (learner.epochs * len(task.train[1])))
+            return self.rho / before
+        return min(1.0, BY_HEART * learner.capacity / (before * learner.epochs * len(task.train[1])))
 
     def __call__(self, new: Batch) -> list[Term]:
         between = apart(new, self.fresh, self.prior)
