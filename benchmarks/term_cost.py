@@ -14,6 +14,7 @@ import torch
 from records import keep
 
 from everlearn import Batch, DERpp, Draw, Learner, Pixels, Task, Term, cross_entropy, distance
+from everlearn.core.capture import on_own_stream
 from everlearn.methods import Retain
 from everlearn.networks import CNN, ResNet18
 from everlearn.terms import Adjusted, Decoupled, Distilled, Projected, agreement
@@ -118,11 +119,12 @@ def seconds(name: str, arguments: argparse.Namespace) -> float:
     first = 20 if gpu else 4
     learner, task = ready(name, arguments.network, arguments.device, arguments.steps + first)
     clock = time.perf_counter if gpu else time.process_time
-    for number, _ in enumerate(learner.updating(task), 1):
-        if number == first:
-            torch.cuda.synchronize() if gpu else None
-            start = clock()
-    torch.cuda.synchronize() if gpu else None
+    with on_own_stream():
+        for number, _ in enumerate(learner.updating(task), 1):
+            if number == first:
+                torch.cuda.synchronize() if gpu else None
+                start = clock()
+        torch.cuda.synchronize() if gpu else None
     return (clock() - start) / arguments.steps
 
 

@@ -79,6 +79,12 @@ def test_left_after_any_step_it_goes_on_to_the_same_bits(name):
         assert torch.equal(again.net.theta, whole.net.theta)
 
 
+def test_steps_on_the_common_stream_are_refused_in_a_sentence():
+    learner, stream = on_gpu("er")
+    with pytest.raises(everlearn.BadInput, match="steps are recorded on a stream of their own"):
+        list(learner.updating(stream.tasks[0]))
+
+
 def test_a_deterministic_run_of_a_resnet_gives_the_same_bits(tmp_path):
     import numpy as np
 

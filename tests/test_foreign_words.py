@@ -158,3 +158,11 @@ def test_a_failure_and_its_traceback_are_text(tmp_path):
     for words in (("predict", run_folder(), "bad\x1b[1m.png"), ("run", "no\x1b[1m.py:X", "--debug")):
         result = call(*words)
         assert result.exit_code and visible(result.stdout) and visible(result.stderr) and "\ufffd" in result.stderr
+
+
+@pytest.mark.parametrize("word", ["a\0b", "\ud800"])
+def test_a_path_that_is_none_is_answered_in_a_sentence_whichever_version_of_typer_reads_it(word, monkeypatch):
+    for _ in range(2):
+        answer = call("compare", word)
+        assert answer.exit_code == 2 and answer.stderr.startswith("everlearn: ") and visible(answer.stderr)
+        monkeypatch.setattr("typer.core.TyperGroup.main", lambda self, *args, **more: Path(word).stat())

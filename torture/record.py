@@ -57,7 +57,8 @@ class Record:
         document = self.document()
         print(f"{self.name}: {document['held']} of {document['tried']} held in {document['seconds']} s")
         if out:
-            Path(out).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+            text = json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+            Path(out).write_text(text, encoding="utf-8", errors="backslashreplace")
         return int(bool(self.failures))
 
 

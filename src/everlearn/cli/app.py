@@ -64,6 +64,9 @@ class Group(typer.core.TyperGroup):
                 setting = None if command.split()[-1] in OF_LEARNERS else _setting(message, sys.argv)
                 tell(f"{setting or message[0].lower() + message[1:]}; see {command} --help")
             sys.exit(error.exit_code)
+        except ValueError as error:  # a path that is no path: newer versions of typer make it a usage error
+            tell(f"a word on the command line is wrong: {error}")
+            sys.exit(2)
 
 
 def _setting(message: str, words: list[str]) -> str | None:

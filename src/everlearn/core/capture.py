@@ -80,6 +80,11 @@ class Graphs:
         self.graphs[variant] = None
 
     def _record(self, number: int, row: Row) -> tuple[torch.cuda.CUDAGraph, Row, dict[str, Tensor]]:
+        if torch.cuda.current_stream() == torch.cuda.default_stream():
+            raise BadInput(
+                "steps are recorded on a stream of their own; go through them within "
+                "`with torch.cuda.stream(torch.cuda.Stream()):`, or call `update`"
+            )
         graph, tape = torch.cuda.CUDAGraph(), Tape()
         reads = Row._make(None if value is None else value.clone() for value in row)
         torch.cuda.synchronize()

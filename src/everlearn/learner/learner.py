@@ -180,7 +180,8 @@ class Learner(Answering, Estimator):
         """The same, one step at a time, so that several learners can share a GPU.
 
         What a network draws itself (dropout) is what it would draw undisturbed, and between two steps torch's
-        generators are the caller's.
+        generators are the caller's. On a GPU each learner's steps are gone through on a stream of its own, within
+        `with torch.cuda.stream(torch.cuda.Stream())`.
         """
         return self._updating(self._task(task), report, Randomness.by_turns)
 
