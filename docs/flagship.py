@@ -57,6 +57,12 @@ OUTER = {
         "new in proportion": dict(outer_new=True),
     }.items()
 }
+EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
+    "retain, ρ = .28": dict(method="retain", balance="rho", rho=0.282842712474619),
+    "retain, ρ = .28, not distilled": dict(
+        method="retain", balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)
+    ),
+}
 WITHOUT = {
     f"without {name}": dict(method="retain", **options)
     for name, options in {
@@ -146,7 +152,7 @@ def on_gpu(given: argparse.Namespace) -> None:
     def keep(experiment: Experiment, line: dict) -> None:
         if line is DONE and (result := store.result(experiment)) is not None:
             write(experiment, folders[experiment], result, 1)
-            print(f"{named(experiment)}: {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
+            print(f"{experiment.name}: {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
 
     with ending(given.minutes):
         outcomes = perform(chosen, store, device=given.device, data=given.data, report=keep, pack=given.pack)
@@ -193,13 +199,12 @@ def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dic
     }
 
 
-def named(experiment: Experiment) -> str:
-    """Its row, stream, memory and seed."""
+def row(experiment: Experiment) -> str:
+    """The row it is a run of."""
     same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
-    rows = CANDIDATES | OUTER | WITHOUT
+    rows = CANDIDATES | OUTER | EARLIER | WITHOUT
     found = zip(rows, each(rows, **same))
-    label = next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
-    return f"{label}, {experiment.stream.name}, M = {experiment.memory}, seed {experiment.seed}"
+    return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 
 
 def show(given: argparse.Namespace) -> None:
@@ -208,11 +213,11 @@ def show(given: argparse.Namespace) -> None:
         found: dict[str, list[float]] = {}
         for path in sorted(folder.glob("*.json")):
             run = json.loads(path.read_text())
-            row = named(Experiment.parse(run["experiment"])).rpartition(", seed")[0]
-            if not row.startswith("another"):
-                found.setdefault(row, []).append(run["class_il"]["acc"])
-        for row, values in sorted(found.items(), key=lambda pair: -fmean(pair[1])):
-            print(f"{folder.name}: {row}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")
+            experiment = Experiment.parse(run["experiment"])
+            if (label := row(experiment)) != "another":
+                found.setdefault(f"{label}, M = {experiment.memory}", []).append(run["class_il"]["acc"])
+        for label, values in sorted(found.items(), key=lambda pair: -fmean(pair[1])):
+            print(f"{folder.name}: {label}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")
 
 
 def numbers(words: list[str] | None) -> list[int] | None:

@@ -18,6 +18,7 @@ from math import hypot, log
 from pathlib import Path
 from statistics import fmean, median, stdev
 
+import flagship
 import reproduce
 import vl_convert
 from reproduce import experiment
@@ -171,7 +172,11 @@ def every_run(stream: str = "cifar10") -> list[dict]:
     return sorted(runs, key=lambda run: key(run, experiment(run)))
 
 
-OF_STREAM = {"cifar10": "table1-cifar10", "cifar100": "table2-cifar100"}  # the paper's table of the methods on it
+OF_STREAM = {  # the paper's table of the methods on it
+    "cifar10": "table1-cifar10",
+    "cifar100": "table2-cifar100",
+    "tinyimagenet": "table1-tinyimagenet",
+}
 
 
 def groups(stream: str = "cifar10") -> Iterator[tuple[list[str], list[dict], dict | None]]:
@@ -530,51 +535,54 @@ def short() -> str:
     at = {}
     for stream in ("cifar10", "cifar100"):
         for _, runs, _ in groups(stream):
-            if (e := experiment(runs[0])) == usual(e) or e.label == "retain":
+            if (e := experiment(runs[0])) == usual(e):
                 at[e.label, stream, e.memory] = runs
     step["der+++consolidate"] = step["der++"]
     step["retain"] = median(run["seconds"] for run in at["retain", "cifar10", 200]) * 1000 / (5 * 50 * 313) / 5
     acc = lambda runs: f"{cell(metrics.across(runs)['class_il']['acc'], 1)} ({len(runs)})" if runs else "–"
     rows = []
     for label in ("er", "er-ace", "der++", "rder", "der+++consolidate", "retain"):
-        found = [at.get((label, *of)) for of in (("cifar10", 200), ("cifar10", 500), ("cifar100", 200))]
+        found = [at.get((label, stream, memory)) for stream in ("cifar10", "cifar100") for memory in (200, 500)]
         rows.append([f"`{label}`", *map(acc, found), f"{step[label]:.1f} ms" if label in step else "–"])
-    return markdown(["method", "CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200", "step on an H200"], rows)
+    header = ["CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200", "CIFAR-100, 500"]
+    return markdown(["method", *header, "step on an H200"], rows)
 
 
-def screened() -> str:
-    """Candidates on held-out training images."""
-    runs = [
-        record(f"results/flagship/screen/{path.name}") for path in (ROOT / "results/flagship/screen").glob("*.json")
-    ]
-    rows = []
-    for run in sorted(runs, key=lambda run: -run["class_il"]["acc"]):
-        e = experiment(run)
-        told = {"prior": "prior"}.get(e.method.get("balance"), f"ρ = {e.method.get('rho', 0):.2g}")
-        label = f"`{e.label}`, " + ("averaged" if e.label != "retain" else told)
-        label += ", not distilled" if e.label == "retain" and not e.weighting["weights"][2] else ""
-        cells = [run["class_il"]["acc"], run["class_il"]["bwt"], run["task_il"]["acc"]]
-        rows.append([label, *(f"{value:.2f}" for value in cells)])
-    return markdown(["on held-out images", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"], rows)
+def screened(kind: str) -> str:
+    """What was tried on held-out training images, best first."""
+    rows: dict[str, list[dict]] = {}
+    for path in sorted((ROOT / "results/flagship" / kind).glob("*.json")):
+        run = record(f"results/flagship/{kind}/{path.name}")
+        rows.setdefault(flagship.row(experiment(run)), []).append(run)
+    found = {label: (len(runs), metrics.across(runs)) for label, runs in rows.items()}
+    best = sorted(found.items(), key=lambda pair: -pair[1][1]["class_il"]["acc"]["mean"])
+    return markdown(
+        ["on held-out images", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"],
+        [[f"`{label}`", str(seeds), *(cell(figures[s][m], 2) for s, m in SHOWN)] for label, (seeds, figures) in best],
+    )
 
 
-def tested() -> str:
+SHOWN = (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))
+
+
+def tested(stream: str, memory: int) -> str:
     """`retain` and what it gains on the others."""
-    runs = {experiment(of[0]).label: of for name, of, _ in groups() if name[1] == "200" and len(of) >= 3}
-    own, seed = runs["retain"], lambda run: run["experiment"]["seed"]
-    rows = []
-    for label in ("retain", "der+++consolidate", "der++", "rder", "er"):
-        gain = metrics.gain(own, runs[label], seed) if label != "retain" else None
+    every = [(experiment(runs[0]), runs) for _, runs, _ in groups(stream)]
+    at = {e.label: runs for e, runs in every if e.memory == memory and e == usual(e)}
+    own, seed, rows = at["retain"], lambda run: run["experiment"]["seed"], []
+    for label in ("retain", "der+++consolidate", "der++", "rder", "er-ace", "er"):
+        if (runs := at.get(label)) is None:
+            continue
+        gain = metrics.gain(own, runs, seed) if label != "retain" and len(runs) > 1 else None
         apart = f"{gain['mean']:+.2f} ± {gain['half_width']:.2f} ({gain['ahead']} of {gain['seeds']})" if gain else ""
-        figures = metrics.across(runs[label])
-        cells = [cell(figures[s][m], 2) for s, m in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc"))]
-        rows.append([f"`{label}`", str(len(runs[label])), *cells, apart])
+        figures = metrics.across(runs)
+        rows.append([f"`{label}`", str(len(runs)), *(cell(figures[s][m], 2) for s, m in SHOWN), apart])
     return markdown(["", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "`retain` gains on it"], rows)
 
 
 def advice() -> str:
     """Class-IL ACC of each method at each memory, on what there are records of, and the time of its training."""
-    digits = record("results/relation-digits.json")["rows"]
+    digits = record("results/flagship/digits-test.json")["rows"] | record("results/relation-digits.json")["rows"]
     cost = record("benchmarks/results/method_cost-cpu.json")["rows"]
     at = {
         (e.label, stream, e.memory): (runs, metrics.across(runs)["class_il"]["acc"])
@@ -582,15 +590,16 @@ def advice() -> str:
         for _, runs, _ in groups(stream)
         if (e := experiment(runs[0])) == usual(e)
     }
-    sizes = [("cifar10", 200), ("cifar10", 500), ("cifar100", 200)]
+    sizes = [(stream, memory) for stream in ("cifar10", "cifar100") for memory in (200, 500)]
     rows = []
-    for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate"]:
+    for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate", "retain"]:
         small = [cell(digits[f"{label}, M = {memory}"]["summary"]["class_il"]["acc"], 1) for memory in (20, 50, 100)]
         large = [at.get((label, *of)) for of in sizes]
         seeds = lambda runs: "" if len(runs) > 1 else " (one seed)"
         cells = ["–" if of is None else cell(of[1], 1) + seeds(of[0]) for of in large]
         rows.append([f"`{label}`", *small, *cells, f"{cost[label]['of_finetune']:.1f}" if label in cost else "–"])
-    header = ["digits, 20", "digits, 50", "digits, 100", "CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200"]
+    header = ["digits, 20", "digits, 50", "digits, 100"]
+    header += ["CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200", "CIFAR-100, 500"]
     return markdown(["method", *header, "time, of fine-tuning's"], rows)
 
 
@@ -697,8 +706,11 @@ TABLES = {
     },
     "advice": advice,
     "short": short,
-    "screened": screened,
-    "tested": tested,
+    **{kind: partial(screened, kind) for kind in ("screen", "ablation")},
+    **{
+        f"tested-{stream}-{memory}": partial(tested, stream, memory)
+        for stream, memory in (("cifar10", 200), ("cifar10", 500), ("cifar100", 500))
+    },
     "guarantees": guarantees,
 }
 

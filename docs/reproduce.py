@@ -32,7 +32,7 @@ from everlearn.launchers import DONE, perform
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"  # of each stream a folder with a record per run, and one with the curves of relational runs
-STREAMS = ("cifar10", "cifar100")
+STREAMS = ("cifar10", "cifar100", "tinyimagenet")
 
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 RULE = r"der\+\+\+consolidate"
@@ -75,6 +75,7 @@ PLAN = [
     ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
     ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
+    ("Tiny-ImageNet: ER, DER++, RDER and the rule", "table1-tinyimagenet", rf"(er|der\+\+|rder|{RULE}), M = 200", 1),
 ]
 # The paper's tables: their names and studies. A cell is a row that has published figures.
 TABLES = {
@@ -90,7 +91,7 @@ TABLES = {
 START = 1  # minute from a process's start to full speed
 DEVICE, PRECISION = "cuda", "bfloat16"
 UNKNOWN = 4.0  # minutes a run of a method takes of which there is no record
-ROOM = 1000 * 2**20  # bytes of unfinished runs to carry; a checkpoint of a ResNet-18 has about 45 MB
+ROOM = 1000  # MiB of unfinished runs to carry; a checkpoint of a ResNet-18 has about 45
 
 
 def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
@@ -137,9 +138,9 @@ def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
 
 
 def share(experiment: Experiment) -> float:
-    """Of the stream's classes, those it has."""
-    kept = experiment.stream.get("classes")
-    return len(kept) / 10 if kept else 1.0  # chosen on CIFAR-10 alone
+    """Of the work on all of a CIFAR, this has so much. Tiny-ImageNet has twice the images, of four times the pixels."""
+    kept = experiment.stream.get("classes")  # chosen on CIFAR-10 alone
+    return len(kept) / 10 if kept else 8.0 if experiment.stream.name == "tinyimagenet" else 1.0
 
 
 def progress() -> Iterator[tuple[str, int, dict[Experiment, float]]]:
@@ -181,11 +182,10 @@ def unpack(carried: Path, out: Path) -> None:
             archive.extractall(out, filter="data")
 
 
-def pack_up(carried: Path, out: Path) -> None:
+def pack_up(carried: Path, out: Path, room: float) -> None:
     """The unfinished runs that have a checkpoint, the one that got furthest first, as far as there is room for them."""
     furthest = lambda part: -(part / "metrics.jsonl").stat().st_size
     with tarfile.open(carried, "w") as archive:
-        room = ROOM
         for part in sorted((at.parent for at in out.glob(f"*.part/{CHECKPOINT}")), key=furthest):
             if (size := sum(file.stat().st_size for file in part.iterdir())) <= room:
                 archive.add(part, part.name)
@@ -222,10 +222,11 @@ def keep(experiment: Experiment, store: Store) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="the folder with cifar10 and cifar100")
+    parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
     parser.add_argument("--carry", type=Path, metavar="FILE", help="an archive of unfinished runs, read and written")
+    parser.add_argument("--room", type=float, default=ROOM, metavar="MIB", help="what that archive may have")
     given = parser.parse_args()
     store = Store(given.out)
     if given.carry:
@@ -246,7 +247,7 @@ def main() -> None:
         sys.exit(f"{error}")
     finally:
         if given.carry:
-            pack_up(given.carry, given.out)
+            pack_up(given.carry, given.out, given.room * 2**20)
     if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(todo, outcomes) if isinstance(outcome, Exception)]:
         sys.exit("\n".join(wrong))
 
