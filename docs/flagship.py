@@ -55,6 +55,9 @@ OUTER = {
         "strong views": dict(outer_views="strong"),
         "mixed": dict(outer_views="mixed"),
         "new in proportion": dict(outer_new=True),
+        "labels": dict(weighting="labelled"),
+        "labels, new in proportion": dict(weighting="labelled", outer_new=True),
+        "labels, new in proportion, in turns": dict(weighting="labelled", outer_new=True, outer_rows="turns"),
     }.items()
 }
 EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
@@ -159,7 +162,7 @@ def on_gpu(given: argparse.Namespace) -> None:
         sys.exit("\n".join(wrong))
 
 
-KINDS = {"held-out": range(100, 105), "test": range(5)}  # and their seeds
+KINDS = {"held-out": range(100, 105), "learned": range(100, 105), "test": range(5)}  # and their seeds
 OTHERS = {
     "er": dict(method="er"),
     "er-ace": dict(method="er-ace"),
@@ -171,12 +174,12 @@ OTHERS = {
 
 
 def small(given: argparse.Namespace) -> None:
-    """Candidates × memories on small streams: on held-out images, seeds 100 to 104, or on the test, 0 to 4."""
+    """Rows × memories on small streams: candidates, or what a relation learns, on held-out images; or the test."""
     for stream in [given.stream] if given.stream else SMALL:
         for kind in [given.on] if given.on else KINDS:
-            rows = small_rows(stream, given.seeds or list(KINDS[kind]), given.memory)
+            rows = small_rows(stream, kind, given.seeds or list(KINDS[kind]), given.memory)
             rows = some(rows, given.only)
-            if kind == "held-out":
+            if kind != "test":
                 rows = {label: list(map(chosen_on, row)) for label, row in rows.items()}
             study = Study(f"flagship-{stream}-{kind}", "which loss is the best?", rows)
             every, store = [experiment for row in rows.values() for experiment in row], Store(given.out)
@@ -186,15 +189,14 @@ def small(given: argparse.Namespace) -> None:
             (given.records / "flagship" / f"{stream}-{kind}.json").write_text(json.dumps(document, indent=1) + "\n")
 
 
-def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:
+def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:
     settings, usual = SMALL[stream]
     return {
         f"{label}, M = {memory}": [
             Experiment.of(stream=stream, memory=memory, seed=seed, **row | settings) for seed in seeds
         ]
-        for label, row in (CANDIDATES | OTHERS | OUTER).items()
+        for label, row in (WHOLE | OUTER if kind == "learned" else CANDIDATES | OTHERS).items()
         for memory in memories or usual
-        if label not in OUTER or memory == 50  # they take four times as long
     }
 
 
@@ -243,7 +245,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--only", default=".*", metavar="PATTERN", help="rows whose whole label this matches")
     parser.add_argument("--stream", choices=list(SMALL), help="for `small`; both unless given")
-    parser.add_argument("--on", choices=list(KINDS), help="for `small`; both unless given")
+    parser.add_argument("--on", choices=list(KINDS), help="for `small`; all unless given")
     parser.add_argument("--jobs", type=int, help="for `small`: processes")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--pack", type=int, help="runs that share the GPU; as many as fit unless given")
