@@ -10,7 +10,7 @@ from torch.nn import functional as F
 import everlearn
 from everlearn import Average, Snapshot
 from everlearn.core import theta
-from everlearn.core.layout import Layout
+from everlearn.core.layout import Layout, write_back
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.theta import MainNet, reading, small, widen
@@ -45,6 +45,14 @@ def test_what_is_assigned_to_the_module_at_rest_is_taken_up_by_state_copy_and_re
     copied.theta.data.zero_()
     assert not copied.module.weight.any() and net.module.weight[:2].eq(7).all(), "a copy has memory of its own"
     assert copied.state()["weight"].data_ptr() == copied.theta.data_ptr(), "which its parameters share"
+
+
+def test_what_was_assigned_makes_way_for_the_owners_own_parameters():
+    net = MainNet(nn.Linear(3, 2))
+    own = net.module.weight
+    net.module.weight = nn.Parameter(torch.full((2, 3), 7.0))
+    net.sync()
+    assert net.module.weight is own and own.eq(7).all() and own.data_ptr() == net.theta.data_ptr()
 
 
 def test_a_network_in_use_takes_nothing_up_until_it_is_at_rest():
@@ -275,6 +283,8 @@ def test_rows_without_a_sample_are_filled_with_samples_of_the_first_batch_by_tur
     assert filled[0] is first
     assert filled[1].tolist() == [[9, 9], [2, 3], [0, 1], [9, 9], [0, 1]]
     assert theta._filled([first, old], ())[1] is old
+    with pytest.raises(ValueError):
+        theta._filled([first, old], [None])
 
 
 def test_a_batch_moves_statistics_if_it_has_a_sample():
@@ -483,6 +493,25 @@ def test_a_gpus_generator_is_handed_the_keys_state_inside_and_the_callers_after(
 
 
 # Layouts --------------------------------------------------------------------------------------------------------------
+def test_a_vector_is_laid_over_another_tensor_by_tensor_whatever_their_lengths():
+    home = {"a": torch.zeros(2, 2), "b": torch.zeros(3), "c": torch.zeros(())}
+    layout = Layout([(home, name) for name in home], torch.device("cpu"), torch.float32)
+    vector = layout.overlaid([torch.ones(1, 2).double(), torch.ones(5).double(), torch.tensor(4.0).double()])
+    assert vector.tolist() == [1, 1, 0, 0, 1, 1, 1, 4] and vector.dtype == torch.float64 and not vector.requires_grad
+    with pytest.raises(ValueError):
+        layout.overlaid([torch.ones(1, 2)])
+
+
+def test_what_was_put_in_a_slot_is_copied_unless_it_is_the_same_memory():
+    own = torch.zeros(2)
+    write_back([("w", own, own.view(2))])
+    write_back([("w", own, torch.tensor([1.0, 2.0], requires_grad=True))])
+    assert own.tolist() == [1, 2]
+    for wrong, became in ((None, "None"), (torch.zeros(3), r"of shape \[3\]")):
+        with pytest.raises(BadInput, match=rf"the network's w was of shape \[2\] and is {became} now; it must keep it"):
+            write_back([("w", own, wrong)])
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_slots_are_as_before_unless_what_was_done_to_them_is_wanted(wanted):
     home = {"written": torch.zeros(2), "assigned": torch.zeros(2), "shrunk": torch.zeros(2), "gone": torch.zeros(1)}
