@@ -125,6 +125,17 @@ def test_statistics_and_theta_can_be_assigned_and_read_as_vectors():
     assert MainNet(nn.Linear(3, 2)).floats().shape == (0,)
 
 
+def test_on_a_cpu_theta_is_the_parameters_one_after_another_tied_ones_once():
+    module = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 3, 3), nn.Linear(3, 3), nn.Linear(3, 3))
+    module[3].weight = module[2].weight
+    module[0].bias.requires_grad_(False)
+    expected = torch.cat([p.detach().reshape(-1) for p in module.parameters() if p.requires_grad])
+    net = MainNet(module, dtype=torch.float64)
+    assert torch.equal(net.theta, expected.double()) and torch.equal(net.plain(net.theta.detach()), net.theta)
+    assert module[0].weight.dtype == torch.float64 and net.theta.requires_grad
+    assert MainNet(nn.Linear(2, 2)).theta.dtype == torch.float32
+
+
 def test_a_recurrent_network_answers_and_learns_as_torchs():
     class Words(nn.Module):
         def __init__(self):
