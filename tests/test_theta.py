@@ -508,6 +508,8 @@ def test_a_vector_is_laid_over_another_tensor_by_tensor_whatever_their_lengths()
     home = {"a": torch.zeros(2, 2), "b": torch.zeros(3), "c": torch.zeros(())}
     layout = Layout([(home, name) for name in home], torch.device("cpu"), torch.float32)
     vector = layout.overlaid([torch.ones(1, 2).double(), torch.ones(5).double(), torch.tensor(4.0).double()])
+    images = {"conv": torch.arange(12.0).view(1, 3, 2, 2)}
+    assert Layout([(images, "conv")], torch.device("cpu"), torch.float32).vector.tolist() == list(range(12))
     assert vector.tolist() == [1, 1, 0, 0, 1, 1, 1, 4] and vector.dtype == torch.float64 and not vector.requires_grad
     with pytest.raises(ValueError):
         layout.overlaid([torch.ones(1, 2)])

@@ -386,3 +386,149 @@ def test_a_review_is_of_what_is_used_and_none_while_the_relation_sleeps(taught, 
     terms = losses_and_norms()
     terms.losses, terms.batches = terms.losses.double(), [b._replace(z=b.z.double()) for b in terms.batches]
     assert torch.equal(given[0](terms), of.used(of.weigh(terms)))
+
+
+# The relation's step --------------------------------------------------------------------------------------------------
+def identity(*batches, there=()):
+    """A network whose logits are its input."""
+    return list(batches)
+
+
+def replayed(rows: int = 3) -> Batch:
+    random = torch.Generator().manual_seed(1)
+    x, z = (torch.randn(rows, 2, generator=random, dtype=torch.float64) for _ in range(2))
+    return Batch(x, torch.tensor([0, 1, 1]), stored={"logits": z}, there=torch.tensor([True, True, False]))
+
+
+def test_a_mixed_outer_loss_is_half_of_each_halfs_terms():
+    batch, of, method = replayed(), Relation(outer_views="mixed"), DERpp()
+    mixed = (batch.x + batch.x.roll(1, 0)) / 2
+    expected = 0
+    for roll in (0, 1):
+        y, z, there = (t.roll(roll, 0) for t in (batch.y, batch.stored["logits"], batch.there))
+        rows = nn.functional.cross_entropy(mixed, y, reduction="none") + (mixed - z).square().mean(dim=1)
+        expected = expected + (rows * there).mean() / 2
+    assert of.outer(method, identity, (batch, batch)) == pytest.approx(float(expected))
+    plain = Relation().outer(method, identity, (batch, batch))
+    assert plain == pytest.approx(float(method.outer(identity, (batch, batch)))) and plain != pytest.approx(expected)
+    labelled = weightings.Labelled().outer(method, identity, (batch, batch))
+    rows = nn.functional.cross_entropy(batch.x, batch.y, reduction="none") * batch.there
+    assert labelled == pytest.approx(2 * float(rows.mean())), "the labels of both draws"
+
+
+class Kept:
+    def __init__(self):
+        self.kept = {}
+
+    def keep(self, **tensors):
+        self.kept |= tensors
+
+
+@pytest.mark.parametrize("order", ["printed", "fresh"])
+@pytest.mark.parametrize("phase", ["preset", "warm-up", "relation"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_what_a_step_descends_and_learns_from_by_order_phase_and_turn(monkeypatch, order, phase, number):
+    of, terms = Relation(order=order, weights=(1.0, 0.5)), losses_and_norms()
+    begun(of)
+    of.phase, of.every, of.tried = phase, 2, True
+    first, aside, learned = [], [], []
+    monkeypatch.setattr(of, "_learn_first", lambda *given: first.append(given))
+    monkeypatch.setattr(of, "_aside", lambda *given: aside.append(given) or torch.ones(3))
+    monkeypatch.setattr(of, "_learn", lambda *given: learned.append(given))
+    step = SimpleNamespace(
+        number=number,
+        tape=Kept(),
+        net=SimpleNamespace(theta=torch.zeros(3)),
+        sgd=SimpleNamespace(lr=0.5),
+        replay="replay",
+        extra="extra",
+    )
+    loss = of.loss("method", step, terms)
+    due, in_use = phase != "preset" and number == 0, phase == "relation"
+    used = of.weigh(terms).detach() if in_use else torch.tensor([1.0, 0.5])
+    assert torch.equal(loss, weighed(terms.losses, used))
+    assert len(first) == (due and order == "fresh") and len(aside) == (due and order == "printed" and not in_use)
+    assert (of.in_hand is not None) == (due and order == "printed")
+    assert step.tape.kept.keys() == ({"weights", "weight_labels"} if in_use else set())
+    assert not in_use or torch.equal(step.tape.kept["weights"], used)
+    of.after("method", step, terms, torch.full((3,), 2.0))
+    assert of.in_hand is None and len(learned) == (due and order == "printed")
+    if learned:
+        *_, inner, held, stepped = learned[0]
+        assert (inner, held) == ("replay", "extra") and stepped.tolist() == [-1.0 if in_use else -0.5] * 3
+
+
+def test_weights_used_otherwise_learn_from_a_step_of_their_own(monkeypatch):
+    of, terms = weightings.Normalised(weights=(1.0, 0.5)), losses_and_norms()
+    begun(of)
+    of.phase, of.every = "relation", 1
+    monkeypatch.setattr(of, "_aside", lambda *given: "aside")
+    loss = of.loss(None, SimpleNamespace(number=0, tape=Kept()), terms)
+    own = of.weigh(terms).detach()
+    used = own * 1.5 / own.sum(dim=1, keepdim=True)
+    assert torch.allclose(loss, weighed(terms.losses, used)) and of.in_hand[1] == "aside"
+    assert torch.equal(of.in_hand[0], own), "what learns is what the net said"
+
+
+def test_the_network_is_tried_once_and_keeps_its_random_numbers(monkeypatch):
+    of, tried = Relation(), []
+    begun(of)
+    of.in_hand = None
+    monkeypatch.setattr(weightings.relation, "check", lambda *given: tried.append(torch.rand(1)))
+    step = SimpleNamespace(
+        net=SimpleNamespace(theta=None), new=Batch(torch.zeros(2, 3), torch.zeros(2)), sgd=SimpleNamespace(lr=1)
+    )
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    for _ in range(2):
+        of.after(None, step, None, None)
+    assert len(tried) == 1 and of.tried and torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_phi_learns_from_minus_the_step_and_the_outer_losss_share(monkeypatch, share):
+    of, terms, asked, improved = Relation(), losses_and_norms(), [], []
+    net = begun(of)
+    of.share, of.every, of.phase = share, 1, "relation"
+    G = torch.arange(8.0).view(4, 2)
+    hypergradient = lambda losses, theta, weights, buffer, stepped, lr: asked.append(buffer(theta)) or G
+    monkeypatch.setitem(bilevel.HYPERGRADIENTS, "forward", hypergradient)
+    monkeypatch.setattr(of, "improve", lambda weights, by: improved.append(by))
+    monkeypatch.setattr(of, "outer", lambda method, net, held: torch.tensor(8.0) if held == "held" else None)
+    new = Batch(torch.ones(2, 3), torch.tensor([0, 1]))
+    step = SimpleNamespace(net=net, new=new, sgd=SimpleNamespace(lr=0.5), tape=Kept())
+    of._learn(ER(), step, terms, of.weigh(terms), "inner", "held", net.theta)
+    own = nn.functional.cross_entropy(net.at(net.theta)(new.x)[0], new.y)
+    assert asked[0].item() == pytest.approx(8 * (1 - share) + share * own.item())
+    assert torch.equal(improved[0], G * -0.125) and step.tape.kept.keys() == {"proposed", "G", "labels", "norms"}
+
+
+def test_a_fresh_orders_step_is_taken_from_the_draws_after_the_methods_own(monkeypatch):
+    of, given = Relation(order="fresh"), []
+    net = begun(of)
+    of.phase, of.every, of.share = "relation", 1, 0.0
+    batch = lambda k: Batch(torch.full((2, 3), float(k)), torch.tensor([0, 1]), there=None)
+    monkeypatch.setattr(of, "_aside", lambda *_: torch.ones_like(net.theta))
+    monkeypatch.setattr(of, "_learn", lambda *all: given.append(all))
+    step = SimpleNamespace(
+        net=net, new=batch(9), replay=(batch(0),), extra=(batch(1), batch(2)), sgd=SimpleNamespace(lr=0.5)
+    )
+    of._learn_first(ER(), step)
+    *_, inner, held, stepped = given[0]
+    assert [float(b.x[0, 0]) for b in (*inner, *held)] == [1, 2] and len(inner) == 1
+    assert torch.allclose(stepped, net.theta - 0.5)
+
+
+def test_a_step_aside_leaves_the_graph_and_the_velocity(monkeypatch):
+    of = Relation()
+    net = begun(of)
+    new = Batch(torch.ones(2, 3), torch.tensor([0, 1]))
+    terms = ER().terms(net.at(net.theta), new, (new,))
+    weights = torch.full((2, 2), 0.5)
+    sgd = everlearn.core.step.SGD(0.1, momentum=0.5)
+    sgd.velocity = torch.ones_like(net.theta.detach())
+    step = SimpleNamespace(net=net, sgd=sgd)
+    found = of._aside(ER(), step, terms, weights)
+    expected = net.gradient(weighed(terms.losses, weights))
+    assert torch.allclose(found, expected + 0.5) and (sgd.velocity == 1).all()
