@@ -317,12 +317,14 @@ class Listening:
 
 
 def known_tests(files: Sequence[str], cache: Path | None = None) -> dict[str, Known]:
-    """Every test that passes as things are, by its name. A cache has them by test file and the file's contents."""
+    """Every test that passes as things are, by its name. A cache has them by test file, its contents and the core's."""
     told: dict[tuple[str, str], dict[str, Known]] = pickle.loads(cache.read_bytes()) if cache and cache.exists() else {}
-    keys = {file: (file, hashlib.sha256((ROOT / file).read_bytes()).hexdigest()) for file in files}
+    names = sorted({mutant.file for mutant in all_mutants()})
+    core = b"".join((PACKAGE / name).read_bytes() for name in names)
+    keys = {file: (file, hashlib.sha256((ROOT / file).read_bytes() + core).hexdigest()) for file in files}
     with tempfile.TemporaryDirectory() as temporary:
         folder = copied(Path(temporary))
-        for name in {mutant.file for mutant in all_mutants()}:
+        for name in names:
             place = folder / "everlearn" / name
             place.write_text(ast.unparse(Telling(name).visit(ast.parse(place.read_text()))))
 
