@@ -659,3 +659,11 @@ def test_a_run_in_the_way_of_none_keeps_the_checkpoint_until_it_is_in_its_place(
         recording.result(RESULT)
     assert {"checkpoint", "checkpoint.new", "lock"} <= set(moves[0])
     assert seen(store.path(EXPERIMENT)) == ["experiment.json", "metrics.jsonl", "result.json"]
+
+
+def test_an_old_run_that_is_in_the_way_makes_way_itself(store):
+    record(store)
+    with store.recording(EXPERIMENT) as recording:
+        (store.root / f"{EXPERIMENT.name}.old" / "inner").mkdir(parents=True)
+        recording.result(RESULT)
+    assert names(store) == [EXPERIMENT.name] and store.result(EXPERIMENT) == RESULT

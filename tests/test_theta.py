@@ -351,6 +351,21 @@ def test_batches_in_one_pass_move_statistics_as_passes_of_their_own_do(momenta, 
         assert torch.allclose(one, other, rtol=0, atol=1e-12)
 
 
+def test_batches_of_one_size_share_a_pass_where_they_may_and_others_do_not():
+    calls = []
+
+    class Watched(Shared):
+        def forward(self, x):
+            calls.append(len(x))
+            return super().forward(x)
+
+    for fuse, sizes, passes in ((True, (4, 4, 4), [12]), (True, (4, 3, 4), [4, 3, 4]), (False, (4, 4), [4, 4])):
+        net = MainNet(Watched((0.1,)), fuse=fuse)
+        calls.clear()
+        answers = net.at(net.theta)(*(torch.randn(size, 3) for size in sizes))
+        assert calls == passes and [len(z) for z in answers] == list(sizes)
+
+
 # Teachers and averages ------------------------------------------------------------------------------------------------
 def test_a_teacher_is_a_frozen_copy_in_evaluation_mode():
     net = MainNet(nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Linear(4, 2)))
