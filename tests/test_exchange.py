@@ -64,6 +64,18 @@ def test_ranks_are_numbered_while_there_is_a_group(on_two):
     assert known() == (False, 1, 0)
 
 
+def test_a_group_of_one_process_exchanges_nothing():
+    assert not ranks.distributed() and (ranks.world_size(), ranks.rank()) == (1, 0)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        rows = torch.arange(4.0)
+        assert not ranks.distributed() and ranks.world_size() == 1
+        assert ranks.all_gather(rows) is rows and ranks.all_reduce(rows)[0] is rows
+        assert ranks.shard(rows, [4]) is rows
+    finally:
+        dist.destroy_process_group()
+
+
 def test_each_has_its_rows_of_every_batch_in_order(on_two):
     rows = torch.arange(10)
     one, other = on_two(lambda: ranks.shard(rows, [4, 6]))
