@@ -443,8 +443,11 @@ def test_what_a_step_descends_and_learns_from_by_order_phase_and_turn(monkeypatc
         replay="replay",
         extra="extra",
     )
+    weigh, weighing = of.weigh, []
+    monkeypatch.setattr(of, "weigh", lambda terms: weighing.append(terms) or weigh(terms))
     loss = of.loss("method", step, terms)
     due, in_use = phase != "preset" and number == 0, phase == "relation"
+    assert len(weighing) == (in_use or (due and order == "printed")), "no weights are worked out that nobody uses"
     used = of.weigh(terms).detach() if in_use else torch.tensor([1.0, 0.5])
     assert torch.equal(loss, weighed(terms.losses, used))
     assert len(first) == (due and order == "fresh") and len(aside) == (due and order == "printed" and not in_use)
