@@ -88,6 +88,7 @@ def test_turns_take_a_fifth_of_the_epochs_number_once_there_are_five_rows():
 
 @given(seed=st.integers(0, 2**31), counts=st.lists(st.integers(0, 12), min_size=1, max_size=5), batch=st.integers(1, 6))
 def test_a_choice_is_floyds_number_by_number(seed, counts, batch):
+    counts = [*counts, batch - 1, batch, batch + 1]
     rng, drawn = np.random.default_rng(seed), choose(np.random.default_rng(seed), np.array(counts), batch)
     sets = [[] for _ in counts]
     for position in range(batch):
