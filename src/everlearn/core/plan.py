@@ -186,7 +186,7 @@ def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) 
     They follow from those before the first step, from the arriving samples' labels and from their slots.
     """
     held = np.repeat(labels[None], len(arriving), axis=0)
-    for step in range(1, len(held) if slots is not None else 0):
+    for step in range(1, len(held)) if slots is not None else ():
         held[step] = held[step - 1]
         held[step, slots[step - 1]] = arriving[step - 1]
     return held
