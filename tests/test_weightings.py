@@ -286,6 +286,13 @@ def test_the_slope_of_what_does_not_depend_on_theta_is_0():
     assert bilevel.slope(lambda theta: theta**2 + theta, theta, torch.arange(3.0)).tolist() == [0, 1, 2]
 
 
+def test_the_first_dual_number_is_made_in_silence_before_any_other(monkeypatch):
+    told = []
+    monkeypatch.setattr(bilevel, "_first_dual", lambda: told.append("first"))
+    bilevel.slope(lambda theta: told.append("ours") or theta, torch.zeros(1), torch.ones(1))
+    assert told == ["first", "ours"]
+
+
 # What is written down -------------------------------------------------------------------------------------------------
 def test_an_epochs_record_has_every_terms_spread_over_all_and_by_class():
     random = np.random.default_rng(0)
