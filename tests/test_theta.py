@@ -287,6 +287,14 @@ def test_vectors_like_theta_follow_a_head_that_is_resized():
     assert net.unbind() is net.module and net.module[1].weight.data_ptr() == net.theta[12:].data_ptr()
 
 
+def test_a_network_in_use_is_at_rest_once_it_is_resized():
+    net = MainNet(nn.Linear(3, 2))
+    own = net.theta.detach().clone()
+    net.at(own * 0)
+    net.resize("", 3)
+    assert isinstance(net.module.weight, nn.Parameter) and torch.equal(net.theta[:6], own[:6]), "with its own weights"
+
+
 def test_rows_without_a_sample_are_filled_with_samples_of_the_first_batch_by_turns():
     first, old = torch.arange(4.0).view(2, 2), torch.full((5, 2), 9.0)
     there = torch.tensor([True, False, False, True, False])
