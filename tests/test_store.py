@@ -667,3 +667,15 @@ def test_an_old_run_that_is_in_the_way_makes_way_itself(store):
         (store.root / f"{EXPERIMENT.name}.old" / "inner").mkdir(parents=True)
         recording.result(RESULT)
     assert names(store) == [EXPERIMENT.name] and store.result(EXPERIMENT) == RESULT
+
+
+def test_a_folder_that_is_there_and_takes_no_file_is_refused_before_any_work(store, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store.prepare()
+    monkeypatch.setattr(module.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(
+        BadInput, match="cannot write to the folder .*: Read-only file system; choose another with --out"
+    ):
+        store.prepare()
