@@ -676,6 +676,6 @@ def test_a_folder_that_is_there_and_takes_no_file_is_refused_before_any_work(sto
     store.prepare()
     monkeypatch.setattr(module.tempfile, "TemporaryFile", refuse)
     with pytest.raises(
-        BadInput, match="cannot write to the folder .*: Read-only file system; choose another with --out"
+        BadInput, match=r"cannot write to the folder .*: Read-only file system; choose another with --out"
     ):
         store.prepare()
