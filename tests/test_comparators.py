@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -293,3 +294,121 @@ def test_gss_keeps_the_score_of_what_it_keeps():
     changed = (learner.memory.x != before).flatten(1).any(dim=1)[:8]
     assert changed.sum() > 0 and torch.equal(learner.method.scores[:8][~changed], scores[:8][~changed])
     assert (learner.method.scores[:8][changed] < 1).all(), "what came later had a cosine below 0"
+
+
+def test_a_row_on_the_edge_of_its_share_is_the_next_ones():
+    """Row i is met from the sum of the scores before it on; one with a score of 0 never is."""
+    scores = torch.tensor([0.0, 0.5, 0.0, 0.5, 1.0]).double()
+    met = lambda meets: int(
+        gss.rows_taken(scores, *(torch.tensor([v], dtype=torch.float64) for v in (0.1, 4.0, meets, 0.0)))
+    )
+    assert [met(meets) for meets in (0.0, 0.25, 0.5, 0.75, 1.0)] == [1, 1, 3, 3, 3]
+    bar = 0.5 / (0.5 + 0.25)
+    at = lambda lot: int(
+        gss.rows_taken(scores, *(torch.tensor([v], dtype=torch.float64) for v in (0.25, 4.0, 0.1, lot)))
+    )
+    assert at(bar - 1e-9) == 1 and at(bar + 1e-9) == 4
+    three = gss.rows_taken(
+        scores, *(torch.tensor(v, dtype=torch.float64) for v in ([0.1] * 3, [3.0, 2.0, 3.0], [0.1] * 3, [0.0] * 3))
+    )
+    assert three.tolist() == [4, 2, 3], "two for one free row: the last arrival has it"
+
+
+def test_gss_scores_are_kept_for_the_rows_that_are_left():
+    method = GSS()
+    method.begin_task(learner := SimpleNamespace(capacity=4, device="cpu"), None)
+    assert method.scores.shape == (5,) and method.scores.dtype == torch.float64 and not method.scores.any()
+    method.scores += torch.arange(5.0)
+    method.begin_task(learner, None)
+    assert method.scores.tolist() == [0, 1, 2, 3, 4], "they are made once"
+    method.forget(learner, torch.tensor([1, 3]))
+    assert method.scores.tolist() == [1, 3, 0, 0, 0]
+
+
+def test_gss_takes_each_samples_gradient_in_evaluation_mode_and_none_of_an_empty_row():
+    stream = toy(tasks=1)
+    learner = learner_of(GSS(), CNN(stream.shape, 2), stream)
+    x, y = learner.inputs(stream.tasks[0].train[0][:3]), stream.tasks[0].train[1][:3]
+    learner.net.train()
+    whole = gss.gradients(learner.net, Batch(x, y))
+    some = gss.gradients(learner.net, Batch(x, y, there=torch.tensor([True, False, True])))
+    assert whole.any(dim=1).all() and torch.equal(some[[0, 2]], whole[[0, 2]]) and not some[1].any()
+
+
+def test_in_its_first_task_agem_takes_no_second_gradient():
+    method, g = AGEM(), torch.ones(3)
+    method.begin_task(SimpleNamespace(tasks=0), None)
+    assert method.direction(g, None) is g and not method.constrained
+    method.begin_task(SimpleNamespace(tasks=1), None)
+    assert method.constrained
+    along = torch.tensor([1.0, 0.0, 0.0])
+    assert torch.equal(agem.project(g, along * 0), g) and torch.equal(agem.project(g, -along), g - along)
+    assert torch.equal(agem.project(torch.tensor([0.0, 1, 1]), along), torch.tensor([0.0, 1, 1]))
+
+
+def test_gem_without_a_past_has_no_constraint_and_forgets_empty_ones():
+    method, g = GEM(), torch.ones(3)
+    held = (torch.arange(3.0)[:, None], torch.tensor([0, 1, 1]))
+    learner = SimpleNamespace(tasks=0, memory=SimpleNamespace(held=lambda: held), inputs=lambda x: x + 1)
+    method.sizes = torch.tensor([1, 0, 2])
+    method.begin_task(learner, None)
+    assert [batch.x[:, 0].tolist() for batch in method.past] == [[1], [2, 3]]
+    assert [batch.y.tolist() for batch in method.past] == [[0], [1, 1]]
+    method.past = []
+    assert method.direction(g, None) is g
+
+
+def test_past_tasks_rows_are_shared_out_to_the_last_and_follow_what_is_forgotten():
+    stream = toy(tasks=3, each=12)
+    learner = learner_of(AGEM(), MLP(stream.shape, 6), stream, memory=8, epochs=1)
+    shares = []
+    for task in stream:
+        learner.update(task)
+        shares.append(learner.method.sizes.tolist())
+    assert shares == [[8], [4, 4], [3, 3, 2]]
+    method = learner.method
+    method.forget(learner, torch.tensor([0, 3, 4, 7]))
+    assert method.sizes.tolist() == [1, 2, 1]
+    again = AGEM()
+    again.restore({"sizes": torch.tensor([2, 1])})
+    assert again.sizes.tolist() == [2, 1]
+    again.restore({})
+    assert getattr(again, "sizes", None) is None
+
+
+def test_episodes_keep_their_first_rows_and_take_new_samples_by_the_seed_and_the_task():
+    stream = toy(tasks=2, each=12)
+    learner = learner_of(AGEM(), MLP(stream.shape, 4), stream, memory=6, epochs=1, seed=3)
+    learner.update(stream.tasks[0])
+    first = learner.memory.held()[0].clone()
+    order = np.random.default_rng([3, 1]).permutation(12)
+    assert torch.equal(first, stream.tasks[0].train[0][order[:6]])
+    learner.update(stream.tasks[1])
+    order = np.random.default_rng([3, 2]).permutation(12)
+    expected = torch.cat([first[:3], stream.tasks[1].train[0][order[:3]]])
+    assert torch.equal(learner.memory.held()[0], expected)
+
+
+def test_herding_is_of_as_many_as_there_are_and_of_none():
+    features = torch.eye(3)
+    assert sorted(icarl.herd(features, 5).tolist()) == [0, 1, 2] and icarl.herd(features, 2).shape == (2,)
+    assert icarl.herd(features, 0).shape == (0,) and icarl.herd(features, 0).dtype == torch.long
+    means = icarl.class_means(torch.tensor([[3.0, 0.0], [0.0, 4.0], [0.0, 8.0]]), torch.tensor([0, 2, 2]), 3)
+    assert means[[0, 2]].tolist() == [[1, 0], [0, 1]] and means[1].isnan().all()
+
+
+def test_icarl_classifies_by_logits_until_it_holds_a_sample_and_never_as_a_class_not_met():
+    stream = toy(tasks=2)
+    learner = learner_of(ICaRL(), MLP(stream.shape, 4), stream, epochs=1)
+    x = stream.tasks[0].test[0]
+    assert torch.equal(learner.method.predict(learner, x), learner.logits(x))
+    learner.update(stream.tasks[0])
+    scores = learner.method.predict(learner, x)
+    assert (scores[:, 2:] == -torch.inf).all() and torch.isfinite(scores[:, :2]).all()
+    features = F.normalize(learner.features(x), dim=1)
+    assert torch.allclose(-scores[:, :2], torch.cdist(features, learner.method.means[:2]), atol=1e-9)
+    learner.memory.fill(*(rows[:0] for rows in learner.memory.held()))
+    learner.method.forget(learner, torch.zeros(0, dtype=torch.long))
+    assert learner.method.means is None and torch.equal(learner.method.predict(learner, x), learner.logits(x))
+    with pytest.raises(BadInput, match="unknown reduction 'total'"):
+        ICaRL(reduction="total")

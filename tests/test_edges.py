@@ -12,7 +12,7 @@ import torch
 from conftest import toy
 
 import everlearn
-from everlearn import Consolidate, Learner, Relation, Weighting
+from everlearn import Consolidate, Learner, Relation, Weighting, registry
 from everlearn.core import ranks
 from everlearn.core.ledger import Ledger
 from everlearn.core.norm import Norm
@@ -308,6 +308,16 @@ def test_the_first_task_with_two_phases_is_a_whole_number_from_1_on():
 def test_what_a_method_and_a_weighting_say_of_themselves_unless_they_say_otherwise():
     assert Weighting.streams and not Consolidate.streams and Relation.streams
     assert (everlearn.ER.memory_factor, everlearn.GSS.memory_factor) == (1, 3)
+    method, others = everlearn.Method, [registry.find("method", name) for name in registry.METHODS]
+    assert (method.captures, method.averages, method.remembers, method.draws, method.references) == (
+        True,
+        0,
+        False,
+        0,
+        0,
+    )
+    assert [of.__name__ for of in others if not of.captures] == ["GEM"]
+    assert {of.__name__: of.averages for of in others if of.averages} == {"Retain": 0.999}
 
 
 def test_as_many_processes_as_gpus_may_run_and_no_more(monkeypatch):

@@ -14,8 +14,11 @@ import everlearn
 from everlearn import BadInput, Learner, Pixels
 from everlearn.core import theta
 from everlearn.core.layout import Layout
+from everlearn.core.memory import Memory
 from everlearn.core.plan import Draw, plan_epoch, reservoir
-from everlearn.core.state import from_bytes
+from everlearn.core.state import Stateful, from_bytes
+from everlearn.learner import growth
+from everlearn.learner.growth import head_of, reshape
 from everlearn.networks import MLP, build
 
 STREAM = toy(tasks=3, each=8, side=4)
@@ -478,3 +481,157 @@ def test_a_state_made_with_other_inputs_is_refused(inputs):
     with pytest.raises(BadInput, match="in another way than `inputs` says now"):
         make(Pixels()).restore(make(inputs).state())
     make(inputs).restore(make(inputs).state())
+
+
+# Parts ----------------------------------------------------------------------------------------------------------------
+class Answers(nn.Module):
+    """A network whose answer is one of its layers', or none's."""
+
+    def __init__(self, answer: str, head: bool = False):
+        super().__init__()
+        self.first, self.second, self.answer = nn.Linear(3, 4), nn.Linear(4, 4), answer
+        if head:
+            self.head = self.first
+
+    def forward(self, x):
+        one = self.first(x)
+        two = self.second(one)
+        return {"first": one, "second": two, "sum": one + two, "cut": two[:, :2]}[self.answer]
+
+
+def test_the_head_is_the_linear_layer_whose_answer_is_the_networks():
+    x = torch.zeros(2, 3)
+    found = lambda network: head_of(theta.MainNet(network), x)
+    assert found(Answers("second")) == "second" and found(Answers("first", head=True)) == "first"
+    assert found(nn.Linear(3, 2)) == "" and found(nn.Sequential(nn.Linear(3, 2))) == "0"
+    for network in (Answers("cut"), nn.Sequential(nn.Flatten(), nn.ReLU(), Lone())):
+        with pytest.raises(BadInput, match="the network's answer is not a plain linear layer's, so it cannot grow"):
+            found(network)
+    normed = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)))
+    with pytest.raises(BadInput, match="not a plain linear layer's"):
+        found(normed)
+    frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    frozen[1].bias.requires_grad_(False)
+    with pytest.raises(BadInput, match="last layer, 1, is frozen, so new classes cannot be learned"):
+        found(frozen)
+    tied = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+    tied[1].bias = tied[0].bias
+    with pytest.raises(BadInput, match="last layer, 1, shares its weights with another, and cannot grow"):
+        found(tied)
+
+
+class Lone(nn.Module):
+    """A parameter, and no linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        return x * self.scale
+
+
+def test_looking_for_the_head_leaves_the_network_as_it_was():
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(), nn.Linear(4, 2)).train()
+    net = theta.MainNet(network)
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert head_of(net, torch.randn(2, 3)) == "3"
+    assert all(torch.equal(before[name], tensor) for name, tensor in network.state_dict().items())
+    assert network[1].training and not any(m._forward_hooks for m in network.modules())
+    assert isinstance(network[3].weight, nn.Parameter), "it is at rest"
+
+
+def test_what_is_kept_beside_samples_takes_other_shapes_and_new_places_hold_0():
+    memory = Memory(2, torch.zeros(1, 2), {"a": (2,), "b": (2, 2)})
+    memory.stored["a"] += 1
+    memory.stored["b"] += 2
+    kept = memory.stored["a"]
+    reshape(memory, {"a": (2,), "b": (3, 1)})
+    assert memory.stored["a"] is kept, "the same shape is the same tensor"
+    assert memory.stored["b"][0].tolist() == [[2], [2], [0]] and memory.stored["b"].shape == (3, 3, 1)
+    reshape(memory, {"a": (1,)})
+    assert memory.stored["a"].tolist() == [[1]] * 3
+
+
+class Holder(Stateful):
+    apart = ("scores",)
+
+    def __init__(self, like, inner=None):
+        self.like, self.scores, self.short = torch.ones(like), torch.ones(like), torch.ones(1)
+        self.inner, self.number = inner, like
+
+
+class Further(Holder):
+    apart = ("more",)
+
+    def __init__(self, like, inner=None):
+        super().__init__(like, inner)
+        self.more = torch.ones(like)
+
+
+def test_tensors_like_theta_follow_but_for_those_set_apart():
+    of = Further(6, Holder(6))
+    shape = torch.Size([6])
+    assert growth.like_theta(of, shape) == ["like", "inner.like"] and growth.like_theta(of, torch.Size([5])) == []
+    growth._follow(of, shape, lambda vector: torch.cat([vector, torch.zeros(2)]), "", 3)
+    assert [len(t) for t in (of.like, of.scores, of.more, of.short, of.inner.like, of.inner.scores)] == [
+        8,
+        6,
+        6,
+        1,
+        8,
+        6,
+    ]
+    assert of.like[6:].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("given", [None, Pixels((0.5,), (0.25,))])
+def test_a_state_from_before_the_first_sample_takes_back_what_inputs_were_found(given):
+    make = lambda: Learner(network(6), built("er"), memory=8, epochs=1, batch=4, inputs=given)
+    learner = make()
+    start = learner.state()
+    learner.update(STREAM.tasks[0])
+    assert learner.inputs is not None
+    kept, taught = learner.inputs, learner.state()
+    learner.restore(start)
+    assert learner.inputs is (None if given is None else kept)
+    again = make()
+    again.restore(taught)
+    assert again.inputs.document() == kept.document()
+
+
+def test_inputs_of_ones_own_are_to_be_given_again():
+    own = lambda x: x.float().flatten(1) / 255
+    make = lambda **more: Learner(nn.Linear(16, 2), built("er"), memory=8, epochs=1, batch=4, **more)
+    learner = make(inputs=own)
+    learner.update(STREAM.tasks[0])
+    state = learner.state()
+    with pytest.raises(BadInput, match="this learner was taught with inputs of its own; give them again: inputs="):
+        make().restore(state)
+    other = make(inputs=lambda x: x.float().flatten(1) / 128)
+    with pytest.raises(BadInput, match="made the network's input in another way than `inputs` says now"):
+        other.restore(state)
+    other.changed_inputs = True
+    other.restore(state)
+    assert other.tasks == 1
+
+
+def test_a_network_that_cannot_have_other_outputs_says_so_and_keeps_its_own():
+    class Exact(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = nn.Linear(16, 6)
+
+        def forward(self, x):
+            z = self.head(x.flatten(1))
+            if z.shape[1] != 6:
+                raise ValueError("six or nothing\nand more")
+            return z
+
+    module = Exact()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    learner = Learner(module, built("er"), memory=8, epochs=1, batch=4, inputs=STREAM.pixels)
+    with pytest.raises(BadInput, match=r"the network cannot have 2 outputs instead \(six or nothing\); give `classes`"):
+        learner.update(STREAM.tasks[0])
+    assert module.head.out_features == 6 and learner.classes == 0 and learner.head is None
+    assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())

@@ -8,11 +8,13 @@ import torch
 from scipy.stats import chi2
 
 import everlearn
-from everlearn.core.ledger import Ledger, keys, policy
+from everlearn.core.ledger import KEY, Ledger, firsts, keys, policy
 from everlearn.core.memory import Memory
 from everlearn.core.terms import EMPTY
 from everlearn.learner.forgetting import close_up
 from everlearn.learner.growth import reshape
+
+given, st = pytest.importorskip("hypothesis").given, pytest.importorskip("hypothesis.strategies")
 
 
 class Held:
@@ -237,3 +239,122 @@ def test_a_ledger_that_owes_or_has_gaps_looks_at_its_samples():
     assert not ledger.regular(5)
     ledger.held, ledger.rule = 4, "balanced"
     assert not ledger.regular(5)
+
+
+class Plain:
+    """The ledger as its docstrings have it, sample by sample, nothing remembered but who is in which row."""
+
+    def __init__(self, capacity: int, rule: str):
+        self.capacity, self.rule, self.rows = capacity, rule, []  # a key and a class each
+        self.presented, self.owed, self.offered = 0, 0, Counter()
+
+    def row(self, label: int, lot: float, other: float) -> int | None:
+        free = self.capacity - len(self.rows)
+        if self.owed and lot >= free / (free + self.owed):
+            self.owed -= 1
+            return None
+        if free:
+            return len(self.rows)
+        if self.rule == "reservoir":
+            return next((row for row in [int(lot * self.presented)] if row < self.capacity), None)
+        of = {c: [row for row, (_, own) in enumerate(self.rows) if own == c] for c in {c for _, c in self.rows}}
+        most, own = max(map(len, of.values())), of.get(label, [])
+        if len(own) + 1 < most:
+            largest = [c for c in sorted(of) if len(of[c]) == most]
+            return of[largest[int(lot * len(largest))]][int(other * most)]
+        return own[int(other * len(own))] if lot * self.offered[label] < len(own) else None
+
+    def place(self, rng, order, keys, labels) -> tuple[list, list]:
+        lots, slots, filled = rng.random((*order.shape, 2)), np.full(order.shape, self.capacity), []
+        for step, samples in enumerate(order):
+            filled.append(len(self.rows))
+            for n, sample in enumerate(samples):
+                self.presented += 1
+                self.offered[labels[sample]] += 1
+                if keys[sample] in [key for key, _ in self.rows]:
+                    continue
+                row = self.row(labels[sample], *lots[step, n])
+                if row is not None:
+                    slots[step][slots[step] == row] = self.capacity
+                    slots[step, n] = row
+                    self.rows[row : row + 1] = [(keys[sample], labels[sample])]
+        return slots.tolist(), filled
+
+    def forget(self, label: int) -> list[int]:
+        gone = [c for _, c in self.rows if c == label]
+        share = self.presented / len(self.rows) if len(self.rows) == self.capacity or self.owed else 1
+        stood = max(len(gone), round(len(gone) * share))
+        self.rows = [pair for pair in self.rows if pair[1] != label]
+        if gone:
+            self.offered[label], self.presented = 0, self.presented - stood
+            self.owed += (stood - len(gone)) * (self.rule == "reservoir")
+        return gone
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    rule=st.sampled_from(["reservoir", "balanced"]),
+    capacity=st.integers(1, 9),
+    batch=st.integers(1, 4),
+    tasks=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
+)
+def test_a_ledger_is_its_plain_transcription_through_any_tasks_and_requests_to_forget(
+    seed, rule, capacity, batch, tasks
+):
+    ledger, plain, random = Ledger(capacity, rule), Plain(capacity, rule), np.random.default_rng(seed)
+    for steps, goes in tasks:
+        ledger.enter(*([column[n] for column in plain.rows] for n in (0, 1)))
+        samples = random.integers(0, 30, (steps, batch))  # some come again
+        keys, labels = [bytes([n]) for n in range(30)], [n % 4 for n in range(30)]
+        lots = int(random.integers(2**31))
+        slots, filled = ledger.place(np.random.default_rng(lots), samples, keys, labels)
+        assert (slots.tolist(), filled.tolist()) == plain.place(np.random.default_rng(lots), samples, keys, labels)
+        assert ledger.of == plain.rows and ledger.where == Counter(key for key, _ in plain.rows)
+        if random.random() < 0.5:
+            ledger.forget(plain.forget(goes))
+        own = ledger.presented, ledger.held, ledger.owed, +ledger.offered
+        assert own == (plain.presented, len(plain.rows), plain.owed, +plain.offered)
+        again = Ledger(capacity, rule)
+        again.restore(ledger.presented, ledger.state())
+        assert (again.presented, again.held, again.owed, +again.offered) == own
+
+
+def test_a_copy_in_two_rows_is_known_until_both_are_taken():
+    ledger = Ledger(3)
+    ledger.enter([b"a", b"a", b"b"], [0, 0, 0])
+    ledger._enter(0, b"c", 1)
+    assert ledger.where == {b"a": 1, b"b": 1, b"c": 1} and ledger.rows == {0: [1, 2], 1: [0]}
+    ledger._enter(1, b"d", 1)
+    assert ledger.where == {b"b": 1, b"c": 1, b"d": 1} and ledger.rows == {0: [2], 1: [0, 1]}
+    ledger._enter(2, b"d", 1)
+    assert ledger.where == {b"c": 1, b"d": 2} and ledger.rows == {1: [0, 1, 2]}
+
+
+def test_a_state_from_before_there_were_ledgers_is_a_reservoir_of_what_was_presented():
+    for presented, held in ((3, 3), (40, 5)):
+        ledger = Ledger(5)
+        ledger.restore(presented, None)
+        assert (ledger.presented, ledger.held, ledger.owed, ledger.offered) == (presented, held, 0, Counter())
+    assert Ledger(5).state().tolist() == [0, 0]
+    ledger.offered[2] = 7
+    assert ledger.state().tolist() == [5, 0, 0, 0, 7]
+
+
+def test_rows_of_a_methods_own_rule_are_free_again_once_forgotten():
+    ledger = Ledger(5)
+    ledger.passed(40)
+    ledger.forget([0, 1], own=True)
+    assert (ledger.presented, ledger.held, ledger.owed) == (3, 3, 0)
+    ledger.passed(1)
+    ledger.enter([b"a"] * 4, [0] * 4)
+    ledger.forget([0])
+    assert (ledger.presented, ledger.held, ledger.owed) == (3, 3, 0), "while there was room, nobody else was counted"
+
+
+def test_samples_that_are_no_copies_are_the_first_of_their_kind():
+    x, y = torch.tensor([[1], [2], [1], [1], [3]]), torch.tensor([0, 0, 0, 1, 0])
+    assert firsts(x, y).tolist() == [True, True, False, True, True]
+    assert firsts(x, y, besides=keys(x[4:], y[4:])).tolist() == [True, True, False, True, False]
+    assert KEY == 16 and {len(key) for key in keys(x, y)} == {16}
+    large = torch.tensor([2**40])
+    assert keys(x[:1], large) != keys(x[:1], large + 1)

@@ -41,8 +41,12 @@ def test_it_is_batchnorm_of_each_batch_then_the_sum_then_relu(relu):
     together = layer(x, residual=residual, relu=relu)
     apart = torch.cat([plain(part) for part in x.split(4)]) + residual
     assert torch.allclose(together, F.relu(apart) if relu else apart, rtol=0, atol=1e-12)
-    layer.groups = None
-    assert torch.equal(layer.eval()(x), nn.BatchNorm2d(3).to(**double).eval()(x)), "left to itself it is BatchNorm"
+    for mode in (True, False):
+        alone, theirs = Norm(3).to(**double).train(mode), nn.BatchNorm2d(3).to(**double).train(mode)
+        expected = theirs(x) + residual
+        assert torch.equal(alone(x, residual=residual, relu=relu), F.relu(expected) if relu else expected)
+        assert torch.equal(alone.running_var, theirs.running_var), "left to itself it is BatchNorm, bit for bit"
+        assert alone.seen == () and alone.groups is None and alone.fuse is False
 
 
 def test_a_pass_over_three_batches_is_three_passes():
@@ -207,3 +211,62 @@ def test_running_statistics_move_batch_after_batch_as_torchs_do():
         theirs(half)
     assert torch.allclose(ours.running_mean, theirs.running_mean, atol=1e-12)
     assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-12)
+
+
+def test_a_lack_of_memory_is_found_behind_what_the_compiler_makes_of_it(monkeypatch):
+    full = torch.OutOfMemoryError("the GPU is full")
+    wrapped, caused, during = RuntimeError("wrapped"), RuntimeError("caused"), RuntimeError("during")
+    wrapped.inner_exception, caused.__cause__, during.__context__ = full, wrapped, caused
+    for error in (full, wrapped, caused, during):
+        assert norm.out_of_memory(error) is full
+    assert norm.out_of_memory(RuntimeError("another")) is None and norm.out_of_memory(None) is None
+
+    def compiled(function, **options):
+        def fail(*given):
+            raise wrapped
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    norm._.cache_clear()
+    layer = Norm(3)
+    layer.groups, layer.fuse = 2, True
+    try:
+        for _ in range(2):  # it is no fault of the compiler's, which is tried again
+            with pytest.raises(torch.OutOfMemoryError, match="the GPU is full"):
+                layer(torch.randn(8, 3, 4, 4))
+    finally:
+        norm._.cache_clear()
+
+
+def test_what_is_compiled_is_used_once_per_shape_and_what_is_not_is_the_function_itself(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append((function, options)) or function)
+    norm._.cache_clear()
+    try:
+        assert norm._(norm.normalise, False) is norm.normalise and not asked
+        assert norm._(norm.normalise, True) is norm._(norm.normalise, True) is not norm.normalise
+        assert asked == [(norm.normalise, {"dynamic": False})]
+        assert torch._dynamo.config.recompile_limit == 256
+    finally:
+        norm._.cache_clear()
+
+
+def test_in_half_precision_statistics_are_the_weights_precision_and_answers_the_inputs():
+    x, weight, bias = torch.randn(2, 50, 3).to(torch.bfloat16), torch.ones(3), torch.zeros(3)
+    residual = torch.randn(2, 50, 3).to(torch.bfloat16)
+    y, mean, variance, rho = norm.normalise(x, weight, bias, residual, False, 1e-5)
+    assert y.dtype == torch.bfloat16 and mean.dtype == variance.dtype == rho.dtype == torch.float32
+    assert torch.allclose(mean, x.float().mean(1, keepdim=True), atol=1e-6)
+    assert torch.allclose(variance, x.float().var(1, keepdim=True), atol=1e-5)
+    dx, dw, db, dr = norm.pull_back(y, x, weight, y, mean, rho, True)
+    assert dx.dtype == dr.dtype == torch.bfloat16 and dw.dtype == db.dtype == torch.float32
+    assert torch.allclose(db, y.float().relu().sum(dim=(0, 1)), rtol=1e-4)
+    assert norm.push_forward(dx, weight, bias, None, x, weight, y, mean, rho, True).dtype == torch.bfloat16
+
+
+def test_a_derivative_nobody_asks_for_is_none():
+    x, weight, bias = (tensor.requires_grad_() for tensor in inputs(False))
+    y, mean, variance = Grouped.apply(x, weight, bias, None, False, 1e-5, False)
+    assert y.requires_grad and not mean.requires_grad and not variance.requires_grad
+    assert Grouped.backward(None, None) == (None,) * 7

@@ -14,7 +14,6 @@ from torch import nn
 
 import everlearn
 from everlearn import Learner, Relation
-from everlearn.core import ranks as exchange
 from everlearn.core.norm import Norm
 from everlearn.experiments.experiment import settable
 from everlearn.networks import CNN, MLP, Block
@@ -171,18 +170,6 @@ def test_two_ranks_at_half_the_batch_are_one_at_the_whole(ranks, case):
             assert torch.allclose(one[key], tensor, rtol=2e-3, atol=1e-9, equal_nan=True), key
         else:
             assert torch.allclose(one[key].double(), tensor.double(), rtol=0, atol=CLOSE, equal_nan=True), key
-
-
-def test_a_group_of_one_process_exchanges_nothing():
-    assert not exchange.distributed() and (exchange.world_size(), exchange.rank()) == (1, 0)
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    try:
-        rows = torch.arange(4.0)
-        assert not exchange.distributed() and exchange.world_size() == 1
-        assert exchange.all_gather(rows) is rows and exchange.all_reduce(rows)[0] is rows
-        assert exchange.shard(rows, [4]) is rows
-    finally:
-        dist.destroy_process_group()
 
 
 def test_what_several_ranks_cannot_do_is_refused(ranks):

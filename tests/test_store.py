@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 import everlearn
 from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
 from everlearn.experiments import locks
+from everlearn.experiments import store as module
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.seals import sealed
 from everlearn.experiments.store import Damaged, Done, Edited, Recording, Store, read_lines, read_result
@@ -443,3 +444,238 @@ def test_a_lock_is_neither_emptied_nor_a_pipe(store, monkeypatch):
     os.mkfifo(part / "lock")
     with pytest.raises(BadInput, match="cannot be locked"):
         record(store)
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+OTHER = Experiment.of("er", memory=21, epochs=1)
+
+
+def test_what_a_store_takes_unless_it_is_told():
+    assert (Store().root, Store().edited, Store(edited=True).edited) == (Path("runs"), False, True)
+    assert (module.EVERY, module.PAUSES, module.MOVES_OPEN) == (60, (0.05, 0.5, 2.0), True)
+    assert module.WORKING == ("lock", "lock.alive", "checkpoint", "checkpoint.new")
+
+
+def test_where_there_is_no_folder_no_run_is_done_and_a_file_is_no_run(tmp_path):
+    (tmp_path / "file").touch()
+    for root in (tmp_path / "nowhere", tmp_path / "file"):
+        assert Store(root).done([EXPERIMENT]) == [] and Store(root).result(EXPERIMENT) is None
+    (tmp_path / EXPERIMENT.name).touch()
+    (tmp_path / OTHER.name).mkdir()
+    store = Store(tmp_path)
+    assert store.done([EXPERIMENT, OTHER]) == [OTHER] and not store.has(EXPERIMENT) and store.has(OTHER)
+
+
+def test_a_document_is_written_a_value_a_line_and_leaves_no_draft(tmp_path):
+    module._write(tmp_path / "some.json", {"a": [1, {"b": None}], "c": "ü"})
+    assert (tmp_path / "some.json").read_text() == (
+        '{\n "a": [\n  1,\n  {\n   "b": null\n  }\n ],\n "c": "\\u00fc"\n}\n'
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
+
+
+def test_a_run_that_ends_without_a_result_is_none(store):
+    with pytest.raises(EverlearnError, match="ended without a result"), store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch"})
+    assert names(store) == []
+
+
+def test_a_run_that_comes_sealed_is_checked_and_not_sealed_anew(store):
+    content = {"file": lambda recording: recording.file("notes", b"some words")}
+    with store.recording(OTHER) as recording:
+        content["file"](recording)
+        recording.result(RESULT | {"experiment": OTHER.document()})
+    document = json.loads((store.path(OTHER) / "result.json").read_text())
+    assert document["files"].keys() == {"experiment.json", "metrics.jsonl", "notes"}
+    ours = sealed(RESULT | {"provenance": {"by": "another"}}, {"notes": document["files"]["notes"]})
+    with store.recording(EXPERIMENT) as recording:
+        content["file"](recording)
+        recording.result(ours)
+    assert json.loads((store.path(EXPERIMENT) / "result.json").read_text()) == ours
+    with pytest.raises(Edited, match="notes is not what was written"), store.recording(EXPERIMENT) as recording:
+        recording.file("notes", b"other words")
+        recording.result(ours)
+    assert names(store) == sorted([EXPERIMENT.name, OTHER.name])
+
+
+def test_the_seconds_between_checkpoints_are_a_number(store, monkeypatch):
+    for given, seconds in (("2.5", 2.5), ("0", 0.0)):
+        monkeypatch.setenv("EVERLEARN_CHECKPOINT", given)
+        with pytest.raises(KeyError), store.recording(EXPERIMENT) as recording:
+            assert recording._every == seconds
+            raise KeyError
+    monkeypatch.delenv("EVERLEARN_CHECKPOINT")
+    with pytest.raises(KeyError), store.recording(EXPERIMENT) as recording:
+        assert recording._every == 60 and not recording.due()
+        raise KeyError
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "soon")
+    with (
+        pytest.raises(BadInput, match="EVERLEARN_CHECKPOINT is 'soon', which is no number of seconds"),
+        store.recording(EXPERIMENT),
+    ):
+        pass
+
+
+def test_what_a_run_says_of_its_settings_counts_only_under_its_seal(store, monkeypatch):
+    """The hash saves working out whether it is the same experiment; it is no more to be trusted than the rest."""
+    mine = RESULT | {"provenance": {"settings": EXPERIMENT.hash}}
+    file = record(store, mine) / "result.json"
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "same", lambda *_: pytest.fail("it is known"))
+        assert store.result(EXPERIMENT) == mine
+    theirs = mine | {"experiment": OTHER.document()}
+    file.write_text(json.dumps(theirs))  # without a seal
+    with pytest.raises(Damaged, match="holds the result of another experiment; remove the folder"):
+        store.result(EXPERIMENT)
+    file.write_text(json.dumps(RESULT | {"provenance": {"settings": "another"}}))
+    assert store.result(EXPERIMENT)["provenance"] == {"settings": "another"}
+
+
+def test_a_move_is_tried_four_times_and_not_where_something_is_in_the_way(tmp_path, monkeypatch):
+    slept, tried = [], []
+
+    def failing(path, target):
+        tried.append(target)
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(module.time, "sleep", slept.append)
+    (tmp_path / "source").mkdir()
+    with pytest.raises(OSError):
+        module._move(tmp_path / "source", tmp_path / "target")
+    assert slept == [0.05, 0.5, 2.0] and len(tried) == 4
+    (tmp_path / "target").mkdir()
+    with pytest.raises(OSError):
+        module._move(tmp_path / "source", tmp_path / "target")
+    assert len(slept) == 3 and len(tried) == 5
+    (tmp_path / "source").rmdir()
+    module._move(tmp_path / "source", tmp_path / "target")  # it was done, and said to have failed
+    assert len(tried) == 6
+
+
+@pytest.mark.parametrize("again", ("prepare", "recording", "interrupted"))
+def test_a_run_that_had_made_way_for_one_that_never_came_is_back(store, again):
+    record(store)
+    store.path(EXPERIMENT).rename(old := store.path(EXPERIMENT).with_name(f"{EXPERIMENT.name}.old"))
+    if again == "prepare":
+        store.prepare([EXPERIMENT])
+    elif again == "recording":
+        with pytest.raises(Done), store.recording(EXPERIMENT, fresh=False):
+            pytest.fail("it is complete")
+    else:
+        with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT):
+            assert store.result(EXPERIMENT) == RESULT and not old.exists()
+            raise KeyboardInterrupt
+    assert names(store) == [EXPERIMENT.name] and store.result(EXPERIMENT) == RESULT
+
+
+@pytest.mark.parametrize("sealed_", (True, False))
+def test_a_part_is_whole_if_its_result_is_sealed_and_this_experiments(store, sealed_):
+    for of, whole in ((EXPERIMENT, sealed_), (OTHER, False)):
+        part = store.part(EXPERIMENT)
+        part.mkdir(parents=True)
+        document = RESULT | {"experiment": of.document()}
+        (part / "result.json").write_text(json.dumps(sealed(document, {}) if sealed_ else document))
+        assert module._whole(part, EXPERIMENT) == whole
+        store.prepare([EXPERIMENT])
+        module._remove(part)
+    part.mkdir()
+    assert not module._whole(part, EXPERIMENT)
+
+
+def test_nothing_is_cleared_unless_runs_are_named_and_only_what_is_theirs(store):
+    store.prepare()
+    mine = ["7.probe", ".x.probe", ".part.1", f"{EXPERIMENT.name}.part.1", f".{EXPERIMENT.name}.part", ".12.probe.x"]
+    left = [f".{EXPERIMENT.name}.part.12", f".{OTHER.name}.part.ab3", ".12.probe"]
+    for name in (*mine, *left):
+        (store.root / name).touch()
+    store.prepare()
+    assert names(store) == sorted([*mine, *left])
+    store.prepare([EXPERIMENT])
+    assert names(store) == sorted(mine)
+
+
+def test_a_part_alone_is_left_to_its_run(store):
+    store.part(EXPERIMENT).mkdir(parents=True)
+    (store.part(EXPERIMENT) / "checkpoint").touch()
+    store.prepare([EXPERIMENT])
+    assert names(store) == [f"{EXPERIMENT.name}.part"]
+    record(store)
+    store.part(EXPERIMENT).mkdir()
+    store.prepare([EXPERIMENT])
+    assert names(store) == [EXPERIMENT.name], "beside a run that is whole it is a leftover"
+
+
+def test_what_is_removed_is_a_link_and_not_what_it_leads_to(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "kept")
+    for name in ("link", "nothing"):
+        module._remove(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"] and (tmp_path / "kept" / "file").exists()
+    module._empty(tmp_path / "kept", leaving=("file",))
+    assert (tmp_path / "kept" / "file").exists()
+    module._empty(tmp_path / "kept", leaving=())
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
+@pytest.mark.parametrize("fresh", (True, False))
+def test_a_run_begun_anew_has_no_records_and_no_checkpoint_of_the_one_before(store, fresh):
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT) as recording:
+        recording.line({"event": "epoch"})
+        recording.file("other", b"left")
+        recording.checkpoint(lambda: pytest.fail("it is not time"))
+        recording.checkpoint(lambda: {"x": torch.arange(3.0)[::2]}, now=True)
+        assert sorted(path.name for path in recording.folder.iterdir()) == [
+            "checkpoint",
+            "experiment.json",
+            "lock",
+            "metrics.jsonl",
+            "other",
+        ]
+        recording.line({"event": "lost"})
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT, fresh=fresh) as recording:
+        assert (recording.resumed is None) == fresh and not (recording.folder / "other").exists()
+        assert fresh or (recording.resumed.keys() == {"x"} and recording.resumed["x"].tolist() == [0, 2])
+        recording.line({"event": "next"})
+        events = [line["event"] for line in read_lines(recording.folder)]
+        assert events == (["next"] if fresh else ["epoch", "next"])
+        recording.checkpoint(lambda: {"x": torch.ones(1)}, now=True)
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), store.recording(EXPERIMENT, fresh=False) as recording:
+        assert recording.resumed["x"].tolist() == [1], "the records' checksum went on where it was left"
+        raise KeyboardInterrupt
+
+
+def test_a_run_in_the_way_of_none_keeps_the_checkpoint_until_it_is_in_its_place(store, monkeypatch):
+    moves = []
+    move = module._move
+    seen = lambda source: sorted(path.name for path in source.iterdir())
+    monkeypatch.setattr(module, "_move", lambda source, target: (moves.append(seen(source)), move(source, target)))
+    with store.recording(EXPERIMENT) as recording:
+        recording.checkpoint(lambda: {"x": torch.zeros(1)}, now=True)
+        (recording.folder / "checkpoint.new").touch()
+        recording.result(RESULT)
+    assert {"checkpoint", "checkpoint.new", "lock"} <= set(moves[0])
+    assert seen(store.path(EXPERIMENT)) == ["experiment.json", "metrics.jsonl", "result.json"]
+
+
+def test_an_old_run_that_is_in_the_way_makes_way_itself(store):
+    record(store)
+    with store.recording(EXPERIMENT) as recording:
+        (store.root / f"{EXPERIMENT.name}.old" / "inner").mkdir(parents=True)
+        recording.result(RESULT)
+    assert names(store) == [EXPERIMENT.name] and store.result(EXPERIMENT) == RESULT
+
+
+def test_a_folder_that_is_there_and_takes_no_file_is_refused_before_any_work(store, monkeypatch):
+    def refuse(**_):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    store.prepare()
+    monkeypatch.setattr(module.tempfile, "TemporaryFile", refuse)
+    with pytest.raises(
+        BadInput, match=r"cannot write to the folder .*: Read-only file system; choose another with --out"
+    ):
+        store.prepare()

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not hasattr(os, "fork"), reas
 NOTICED = [
     "core/plan.py: row = np.where(n < capacity, n, rng.integers(0, n + 1)): Lt → LtE",
     "core/plan.py: kept[steps * batch - 1 - last] = True: True → False",
-    'core/plan.py: "outer": (lambda n, f=0: (n + 4 - f) // 5, lambda j, f=0: 5 * j + f),: 4 → 5',
+    'core/plan.py: "outer": (lambda n, f: (n + 4 - f) // 5, lambda j, f: 5 * j + f),: 4 → 5',
 ]
 HARMLESS = "core/plan.py: chosen = np.full((len(counts), batch), -1): no USub"
 

@@ -17,14 +17,15 @@ import multiprocessing
 import os
 import pickle
 import random
+import re
 import shutil
 import signal
 import sys
 import tempfile
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -38,8 +39,8 @@ TESTS = (
     *("arguments", "metrics", "properties", "plan", "equations", "defaults", "norm", "regularisers", "comparators"),
     *("ledger", "growth", "store", "bilevel", "small_tasks", "ideas", "learner", "terms", "contract"),
     *("edges", "own_data", "records", "resume", "explain", "capture"),
+    *("theta", "exchange", "weightings", "steps"),
 )
-ELSEWHERE = {"core/ranks.py": ["tests/test_ranks.py"]}  # tests that run the lines in other processes
 LONGEST = 12.0  # seconds of tests for one mutant
 CLAIM = "A small fault in the core is noticed by the tests that run its line."
 
@@ -283,8 +284,13 @@ class Listening:
         self.ran: dict[str, set] = defaultdict(set)
         self.failed: set[str] = set()
 
+    def pytest_runtest_logstart(self, nodeid) -> None:
+        self.seconds[nodeid] -= sum(os.times()[:4])  # of work, here and in other processes: a busy machine adds none
+
+    def pytest_runtest_logfinish(self, nodeid) -> None:
+        self.seconds[nodeid] += sum(os.times()[:4])
+
     def pytest_runtest_logreport(self, report) -> None:
-        self.seconds[report.nodeid] += report.duration
         if report.outcome != "passed":
             self.failed.add(report.nodeid)
 
@@ -300,12 +306,14 @@ class Listening:
 
 
 def known_tests(files: Sequence[str], cache: Path | None = None) -> dict[str, Known]:
-    """Every test that passes as things are, by its name. A cache has them by test file and the file's contents."""
+    """Every test that passes as things are, by its name. A cache has them by test file, its contents and the core's."""
     told: dict[tuple[str, str], dict[str, Known]] = pickle.loads(cache.read_bytes()) if cache and cache.exists() else {}
-    keys = {file: (file, hashlib.sha256((ROOT / file).read_bytes()).hexdigest()) for file in files}
+    names = sorted({mutant.file for mutant in all_mutants()})
+    core = b"".join((PACKAGE / name).read_bytes() for name in names)
+    keys = {file: (file, hashlib.sha256((ROOT / file).read_bytes() + core).hexdigest()) for file in files}
     with tempfile.TemporaryDirectory() as temporary:
         folder = copied(Path(temporary))
-        for name in {mutant.file for mutant in all_mutants()}:
+        for name in names:
             place = folder / "everlearn" / name
             place.write_text(ast.unparse(Telling(name).visit(ast.parse(place.read_text()))))
 
@@ -325,16 +333,63 @@ def known_tests(files: Sequence[str], cache: Path | None = None) -> dict[str, Kn
     return {test: known for file in files for test, known in told[keys[file]].items()}
 
 
+def imported(source: str) -> dict[int, set[int] | set[str]]:
+    """Of lines that an import runs: the lines of the function a default belongs to, or the names that are bound."""
+    found: dict[int, set[int] | set[str]] = {}
+
+    def look(body: list[ast.stmt]) -> None:
+        for node in body:
+            lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            if isinstance(node, ast.ClassDef):
+                look(node.body)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                within = set(range(node.body[0].lineno, lines.stop))
+                found.update({line: within for line in lines if line not in within})
+            else:
+                inner = [n for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+                found.update({line: {n.id for n in inner} for line in lines})
+
+    look(ast.parse(source).body)
+    return found
+
+
+def words_of(tests: Iterable[str]) -> dict[str, str]:
+    """What each test says: the source of its function."""
+    found = {}
+    for file, names in groupby(sorted(tests), lambda test: test.partition("::")[0]):
+        source = (ROOT / file).read_text()
+        tree = ast.walk(ast.parse(source))
+        own = {node.name: ast.get_source_segment(source, node) for node in tree if isinstance(node, ast.FunctionDef)}
+        found |= {name: own.get(name.partition("[")[0].rpartition("::")[2]) or "" for name in names}
+    return found
+
+
 def chosen_tests(mutants: list[Mutant], known: dict[str, Known]) -> dict[Mutant, list[str]]:
-    """Tests that run the line, or, of what runs when a file is imported, those that run any of it; quickest first."""
+    """Tests that run the line; of what an import runs, those that run a line which reads it, or name it themselves.
+
+    The quickest first, as many as there is time for."""
     by_line, by_file = defaultdict(set), defaultdict(set)
     for test, (_, lines) in known.items():
         for file, line in lines:
             by_line[file, line].add(test)
             by_file[file].add(test)
+    sources = {file: (PACKAGE / file).read_text() for file in by_file.keys() | {mutant.file for mutant in mutants}}
+    at_import = {file: imported(sources[file]) for file in {mutant.file for mutant in mutants}}
+    words = words_of(known)
+
+    def reading(mutant: Mutant) -> set[str]:
+        of = at_import[mutant.file].get(mutant.line) or {"?"}
+        if isinstance(next(iter(of)), int):
+            return {test for line in of for test in by_line.get((mutant.file, line), ())}
+        word = re.compile(rf"\b({'|'.join(map(re.escape, sorted(of)))})\b")
+        texts = ((file, n, text) for file in sources for n, text in enumerate(sources[file].splitlines(), 1))
+        places = [(file, n) for file, n, text in texts if word.search(text)]
+        named = {test for test, text in words.items() if word.search(text)}
+        return named.union(*(by_line.get(place, ()) for place in places))
+
     chosen = {}
     for mutant in mutants:
-        tests = by_line.get((mutant.file, mutant.line)) or by_file[mutant.file]
+        tests = by_line.get((mutant.file, mutant.line)) or reading(mutant) or by_file[mutant.file] or known
         quickest = sorted(tests, key=lambda test: (known[test].seconds, test))
         total = accumulate(known[test].seconds for test in quickest)
         chosen[mutant] = [test for n, (test, s) in enumerate(zip(quickest, total, strict=True)) if s < LONGEST or n < 3]
@@ -443,8 +498,7 @@ UNFIT, BROKEN = "what an import runs", "the test fails without the fault, too"
 
 
 def cold(mutant: Mutant, tests: list[str], known: dict[str, Known], folder: Path) -> Verdict:
-    """Show a fault to tests by importing a copy of the package that has it; for what an import or a process runs."""
-    tests = [*tests, *ELSEWHERE.get(mutant.file, [])]
+    """Show a fault to tests by importing a copy of the package that has it; for what an import runs."""
     seconds = 120 + 10 * sum(known[test].seconds for test in tests if test in known)
     with tempfile.TemporaryDirectory() as temporary:
         copy = shutil.copytree(folder, Path(temporary) / "copy")
@@ -459,7 +513,7 @@ def verdicts(chosen: dict[Mutant, list[str]], known: dict[str, Known]) -> Iterat
     """What becomes of each mutant that is shown to its tests."""
     with tempfile.TemporaryDirectory() as temporary:
         folder = copied(Path(temporary))
-        warm = {mutant: tests for mutant, tests in chosen.items() if mutant.file not in ELSEWHERE and changed(mutant)}
+        warm = {mutant: tests for mutant, tests in chosen.items() if changed(mutant)}
         plugin = Warm(warm, known)
 
         def work() -> list[Verdict]:

@@ -141,9 +141,9 @@ def sharded(plan: Plan, batch: int, draws: Sequence[Draw], views: Views = ONE_VI
 # is by row number, every fifth row an outer one; the reservoir fills rows at random, so any split by number is random.
 # Both are given the number of the first outer row: 0, or the epoch's turn.
 POOLS: dict[str, tuple[Callable, Callable]] = {
-    "all": (lambda n, f=0: n, lambda j, f=0: j),
-    "outer": (lambda n, f=0: (n + 4 - f) // 5, lambda j, f=0: 5 * j + f),
-    "inner": (lambda n, f=0: n - (n + 4 - f) // 5, lambda j, f=0: 5 * (j // 4) + j % 4 + (j % 4 >= f)),
+    "all": (lambda n, f: n, lambda j, f: j),
+    "outer": (lambda n, f: (n + 4 - f) // 5, lambda j, f: 5 * j + f),
+    "inner": (lambda n, f: n - (n + 4 - f) // 5, lambda j, f: 5 * (j // 4) + j % 4 + (j % 4 >= f)),
 }
 TURNS = {"held": "outer", "others": "inner"}
 
@@ -186,7 +186,7 @@ def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) 
     They follow from those before the first step, from the arriving samples' labels and from their slots.
     """
     held = np.repeat(labels[None], len(arriving), axis=0)
-    for step in range(1, len(held) if slots is not None else 0):
+    for step in range(1, len(held)) if slots is not None else ():
         held[step] = held[step - 1]
         held[step, slots[step - 1]] = arriving[step - 1]
     return held

@@ -171,7 +171,6 @@ class MainNet:
         before = self._parameters
         widen(self.module.get_submodule(head), outputs)
         self._lay_out(self.theta.device, self.theta.dtype)
-        self._bind(self._owned)
         return lambda vector: self._parameters.overlaid(before.unflatten(vector))
 
     def plain(self, vector: Tensor) -> Tensor:

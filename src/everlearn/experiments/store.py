@@ -35,8 +35,19 @@ from everlearn.experiments.locks import ALIVE, Busy, alone, here
 from everlearn.experiments.results import LINES, RESULT, read_lines, read_opened, read_result, same, validation
 from everlearn.experiments.seals import Damaged, Edited
 
-__all__ = ["Busy", "Damaged", "Done", "Edited", "Recording", "Store", "alone"]
-__all__ += ["read_lines", "read_result", "same", "validation"]
+__all__ = [
+    "Busy",
+    "Damaged",
+    "Done",
+    "Edited",
+    "Recording",
+    "Store",
+    "alone",
+    "read_lines",
+    "read_result",
+    "same",
+    "validation",
+]
 
 CHECKPOINT, LOCK = "checkpoint", "lock"
 EVERY = 60  # seconds between checkpoints, unless $EVERLEARN_CHECKPOINT says otherwise

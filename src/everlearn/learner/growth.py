@@ -148,7 +148,7 @@ def head_of(net: MainNet, x: Tensor) -> str:
     if not plain or [shape for layer, shape in calls if layer is last][-1:] != [answer.shape]:
         raise BadInput(f"the network's answer is not a plain linear layer's, so it cannot grow; {REMEDY}")
     assert isinstance(last, nn.Linear)
-    name, weights = linear[last], list(last.parameters(recurse=False))
+    name, weights = linear[last], list(last.parameters())
     if not all(weight.requires_grad for weight in weights):
         raise BadInput(f"the network's last layer, {name}, is frozen, so new classes cannot be learned; {REMEDY}")
     uses = [p for layer in net.module.modules() for p in layer._parameters.values() if p is not None]

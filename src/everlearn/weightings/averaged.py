@@ -12,5 +12,5 @@ class Averaged(Relation):
     """Relation without the relation: every row of a step has the step's mean weights. What is left is the phase."""
 
     def used(self, weights: Tensor) -> Tensor:
-        (mean,) = ranks.all_reduce(weights.mean(dim=0, keepdim=True))
+        (mean,) = ranks.all_reduce(weights.mean(dim=0))
         return mean.expand_as(weights)
