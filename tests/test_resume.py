@@ -181,6 +181,22 @@ def test_a_signal_waits_for_the_end_of_the_step_and_leaves_a_checkpoint(tmp_path
     assert said[1] == {"event": "resumed", "task": 1, "epoch": 0, "step": 4}
 
 
+@pytest.mark.parametrize("number, waits", [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_a_second_ctrl_c_does_not_wait_and_another_signal_does(tmp_path, monkeypatch, number, waits, own_signals):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store, remember = Experiment.of("er", **SETTINGS), Store(tmp_path), ER.remember
+
+    def signalled(method, step, terms):
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+        remember(method, step, terms)
+
+    monkeypatch.setattr(ER, "remember", signalled)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        perform(experiment, store)
+    assert (store.part(experiment) / CHECKPOINT).exists() == waits
+
+
 def test_a_run_killed_before_a_learned_task_was_measured_measures_it(tmp_path, monkeypatch):
     experiment, store = Experiment.of("rer", **SETTINGS), Store(tmp_path / "cut")
     whole = perform(experiment, Store(tmp_path / "whole"))

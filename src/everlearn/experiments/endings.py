@@ -22,7 +22,8 @@ _waiting: list[int] = []
 @contextlib.contextmanager
 def heard(learner: Learner) -> Iterator[None]:
     """Inside, a signal that comes while a task is learned waits until `let_through` is called, and then does what it
-    always did; one that would end the process at once is an exit. The second one does not wait.
+    always did; one that would end the process at once is an exit. A second Ctrl-C does not wait. Programs may well
+    send the others twice (a pool whose first worker has ended asks all of them again), and have SIGKILL.
 
     Ranks end together or not at all: there nothing waits. Signals are the main thread's.
     """
@@ -59,10 +60,11 @@ def let_through() -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    if number not in _waiting and any(learner.stepping for learner in _learners):
-        _waiting.append(number)
-    else:
+    again = number in _waiting
+    if (again and number == signal.SIGINT) or not any(learner.stepping for learner in _learners):
         _act(number, frame)
+    elif not again:
+        _waiting.append(number)
 
 
 def _act(number: int, frame: FrameType | None) -> None:
