@@ -19,6 +19,7 @@ from everlearn import ER, EverlearnError, Experiment, Learner
 from everlearn.errors import Notice
 from everlearn.experiments import endings
 from everlearn.experiments import run as runs
+from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 
@@ -195,6 +196,35 @@ def test_a_second_ctrl_c_does_not_wait_and_another_signal_does(tmp_path, monkeyp
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         perform(experiment, store)
     assert (store.part(experiment) / CHECKPOINT).exists() == waits
+
+
+def test_a_signal_while_a_task_is_measured_does_not_wait_and_leaves_a_checkpoint(tmp_path, monkeypatch, own_signals):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store, examine, heard = Experiment.of("rer", **SETTINGS), Store(tmp_path / "cut"), Learner.examine, []
+    whole = perform(experiment, Store(tmp_path / "whole"))
+
+    def signalled(learner, stream):
+        if learner.tasks == 2 and not heard:
+            heard.append(learner)
+            os.kill(os.getpid(), signal.SIGTERM)
+            heard.append(examine(learner, stream))
+        return examine(learner, stream)
+
+    monkeypatch.setattr(Learner, "examine", signalled)
+    with pytest.raises(SystemExit):
+        perform(experiment, store)
+    said = []
+    assert same(perform(experiment, store, report=said.append), whole) and len(heard) == 1
+    assert said[1] == {"event": "resumed", "task": 2, "epoch": 0, "step": 0}
+    assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
+
+
+def test_a_signal_at_the_very_end_waits_until_the_run_is_complete(tmp_path, monkeypatch, own_signals):
+    experiment, store, seal = Experiment.of("er", **SETTINGS), Store(tmp_path), stores._seal
+    monkeypatch.setattr(stores, "_seal", lambda part: (os.kill(os.getpid(), signal.SIGINT), seal(part)))
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment, store)
+    assert store.has(experiment) and [path.name for path in tmp_path.iterdir()] == [experiment.name]
 
 
 def test_a_run_killed_before_a_learned_task_was_measured_measures_it(tmp_path, monkeypatch):
