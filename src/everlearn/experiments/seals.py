@@ -25,7 +25,7 @@ KIND = "sha256:"
 LARGEST = 1 << 26  # bytes of a document
 CHUNK = 1 << 20
 OWN = (LEARNER, NETWORK)  # large, with checksums of their own that their reader looks at: here their size has to do
-ANYWAY = "--accept-edited (of compare, report, explain, again and study) takes it as it is"
+ANYWAY = "--accept-edited (of compare, report, watch, explain, again and study) takes it as it is"
 
 
 class Damaged(BadInput):
