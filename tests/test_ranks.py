@@ -1,6 +1,7 @@
 """One run over two processes is the run of one: the same parameters, memory, net and statistics, to 1e-10."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -146,6 +147,17 @@ def left_and_resumed() -> list[tuple[bool, int]]:
     return seen
 
 
+def main(rank: int, folder: Path) -> None:
+    """One of two ranks."""
+    torch.set_num_threads(1)
+    os.environ["RANK"] = str(rank)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    states = {named(case): learned(*case) for case in CASES}
+    states |= {"refusals": refusals(), "resumed": left_and_resumed()}
+    torch.save(states, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
 def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
@@ -154,10 +166,15 @@ def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
-    """What each of two ranks has in the end, case by case."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = torchrun(__file__, folder, folder=folder)
-    assert done.returncode == 0, done.stderr
+    """What each of two ranks has in the end, case by case. Both are forked from a process that imports for them."""
+    folder, context = tmp_path_factory.mktemp("ranks"), multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["everlearn.launchers.local"])
+    processes = [context.Process(target=main, args=(rank, folder)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0, 0]
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
@@ -205,14 +222,9 @@ RUN = [
 def test_torchrun_gives_the_run_of_one_process(tmp_path):
     pair = torchrun("-m", "everlearn", *RUN, "--out", tmp_path / "pair", folder=tmp_path)
     assert pair.returncode == 0, pair.stderr
-    alone = subprocess.run(
-        [sys.executable, "-m", "everlearn", *RUN, "--out", tmp_path / "alone"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
-    )
-    one, other = json.loads(pair.stdout), json.loads(alone.stdout)  # one document: the first rank speaks for both
+    settings = dict(epochs=1, memory=20, device="cpu", classes=["0", "1", "2", "3"], tasks=2)
+    alone = everlearn.run("rer", out=tmp_path / "alone", **settings)
+    one, other = json.loads(pair.stdout), json.loads(json.dumps(alone))  # the first rank speaks for both
     assert one["experiment"] == other["experiment"] and one["provenance"]["ranks"] == 2
     for setting in ("class_il", "task_il"):
         assert torch.allclose(torch.tensor(one[setting]["matrix"]), torch.tensor(other[setting]["matrix"]), atol=1.5)
@@ -244,16 +256,3 @@ class Learner(learner.Learner):
 run.Learner = Learner
 cli.main()
 """
-
-
-def main(folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    states = {named(case): learned(*case) for case in CASES}
-    states |= {"refusals": refusals(), "resumed": left_and_resumed()}
-    torch.save(states, folder / f"{dist.get_rank()}.pt")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -6,15 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import LABELS, learner_of, toy
+from conftest import LABELS, kill_at, learner_of, toy
 from safetensors import torch as safetensors
 from torch import nn
 
+import everlearn
 from everlearn import ER, EverlearnError, Experiment, Learner
 from everlearn.errors import Notice
 from everlearn.experiments import endings
@@ -257,21 +257,16 @@ def test_progress_is_told_within_an_epoch_and_not_written_down(tmp_path, monkeyp
     assert "step" not in {line["event"] for line in read_lines(Store(tmp_path).path(experiment))}
 
 
-def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
+def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path, monkeypatch):
     experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
     whole = perform(experiment, Store(tmp_path / "whole"))
     words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
     command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "EVERLEARN_CHECKPOINT": "0.05"}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     part = tmp_path / "cut" / (experiment.name + ".part")
-    length = lambda: len((part / "metrics.jsonl").read_text().splitlines()) if (part / "metrics.jsonl").exists() else 0
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.05")
     for goal, pause in ((5, 0.0), (14, 0.013)):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-        while process.poll() is None and length() < goal:
-            time.sleep(0.002)
-        time.sleep(pause)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        kill_at(goal, pause, part, lambda: everlearn.run(experiment, out=tmp_path / "cut", device="cpu"))
         assert (part / CHECKPOINT).exists()
     result = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert same(result, json.loads(json.dumps(whole))) and result["provenance"]["resumed"] == 2
