@@ -1,6 +1,6 @@
 """Commands that spread runs over processes, one of which is killed at a random instant: are the runs none the worse?
 
-    python torture/launchers.py [--count 10] [--seed 0] [--out torture/results/launchers.json]
+    python torture/launchers.py [--count 10] [--seed 0] [--jobs 2] [--out torture/results/launchers.json]
 
 Each kind of death is tried `--count` times: a Ray worker is killed, a submitit job preempted or killed, a rank of
 torchrun killed, with or without restarts of its own, a worker process of ours killed; two workers get Ctrl-C. A command
@@ -19,7 +19,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from kills import seen
@@ -36,11 +38,15 @@ seeds = 2
 method = "rer"
 classes = ["0", "1", "2", "3"]
 tasks = 2
-epochs = 30
+epochs = 15
 memory = 20
 """
 RANKS = "-m torch.distributed.run --standalone --nproc-per-node 2"
-SUBMITIT = "--on slurm --launcher-option cluster=local --jobs 2"
+JOB, JOBS, SUBMITIT = (
+    "submitit.core._submit",
+    ".slurm/runs/*.part",
+    "--on slurm --launcher-option cluster=local --jobs 2",
+)
 NEVER = 1e6  # seconds
 PATIENCE = 300  # seconds, and it hangs
 
@@ -51,6 +57,7 @@ class Kind:
 
     victim: str  # a word of the process's own command line
     after: str = ""
+    place: str = "*.part"  # where its runs are while they are under way
     before: str = ""
     signal: int = signal.SIGKILL
     survives: bool = True
@@ -67,8 +74,8 @@ class Kind:
 
 KINDS = {
     "Ray, a worker killed": Kind("ray::run_there", "--on ray", package="ray"),
-    "submitit, a job preempted": Kind("submitit.core._submit", SUBMITIT, signal=signal.SIGUSR2, package="submitit"),
-    "submitit, a job killed": Kind("submitit.core._submit", SUBMITIT, package="submitit"),
+    "submitit, a job preempted": Kind(JOB, SUBMITIT, JOBS, signal=signal.SIGUSR2, package="submitit"),
+    "submitit, a job killed": Kind(JOB, SUBMITIT, JOBS, package="submitit"),
     "torchrun, a rank killed": Kind("everlearn", before=RANKS, survives=False),
     "torchrun with restarts, a rank killed": Kind("everlearn", before=f"{RANKS} --max-restarts 3"),
     "two workers, one killed": Kind("multiprocessing.forkserver"),
@@ -89,8 +96,6 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # One started in the background would ignore Ctrl-C.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def victims(self) -> list[int]:
@@ -107,16 +112,19 @@ class Command:
         found = (named & ours) - {self.process.pid}
         return sorted(found - {parents[process] for process in found})
 
-    def begun(self) -> bool:
-        """Wait until a victim is there; False if it ended before."""
+    def under_way(self) -> bool:
+        """Is there a victim, and a run in its hands?"""
+        return any(self.out.glob(self.kind.place)) and bool(self.victims())
+
+    def wait(self, until: bool) -> None:
+        """Until it is under way, or no longer is."""
         limit = time.monotonic() + PATIENCE
-        while not (there := self.victims()) and self.process.poll() is None and time.monotonic() < limit:
-            time.sleep(0.01)
-        return bool(there)
+        while self.under_way() != until and self.process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.1)
 
     def learning(self) -> set[str]:
         """The runs that have written something, and are not complete."""
-        lines = [*self.out.glob(f"*.part/{LINES}"), *self.out.glob(f".slurm/runs/*.part/{LINES}")]
+        lines = self.out.glob(f"{self.kind.place}/{LINES}")
         return {path.parent.name.removesuffix(".part") for path in lines if path.exists() and path.stat().st_size}
 
     def ended(self) -> tuple[int | None, str]:
@@ -143,20 +151,22 @@ def outcome(folder: Path) -> dict:
 
 
 def undisturbed(kind: Kind, out: Path) -> tuple[dict[str, dict], float]:
-    """What each run comes to, and the seconds from when there was a victim to the end."""
+    """What each run comes to, and for how many seconds they were under way."""
     command = Command(kind, out)
-    command.begun()
+    command.wait(True)
     start = time.monotonic()
+    command.wait(False)
+    seconds = time.monotonic() - start
     code, said = command.ended()
-    if code:
+    if code != 0:
         raise SystemExit(f"{' '.join(kind.command(out))} fails by itself: {said}")
-    return {name: outcome(out / name) for name in complete(out)}, time.monotonic() - start
+    return {name: outcome(out / name) for name in complete(out)}, seconds
 
 
 def killed(kind: Kind, out: Path, pause: float, choice: random.Random, expected: dict[str, dict]) -> str | None:
     """What was wrong, '' for nothing; None if it was over before."""
     command = Command(kind, out)
-    command.begun()
+    command.wait(True)
     time.sleep(pause)
     learning, done, victims = command.learning(), complete(out), command.victims()
     if not victims or command.process.poll() is not None:
@@ -196,35 +206,45 @@ def resumed(out: Path) -> int:
     return sum(read_result(out / name)["provenance"]["resumed"] > 0 for name in complete(out))
 
 
-def torture(count: int, seed: int) -> Record:
+def torture(count: int, seed: int, jobs: int = 2) -> Record:
     record = Record("launchers", CLAIM)
     here = {name: kind for name, kind in KINDS.items() if importlib.util.find_spec(kind.package)}
     for name in KINDS.keys() - here.keys():
         print(f"launchers: {name}: left out, for {KINDS[name].package} is not here", file=sys.stderr)
         record.figures[name] = f"left out, for {KINDS[name].package} was not there"
-    with tempfile.TemporaryDirectory() as folder:
-        for name, kind in here.items():
-            root, choice = Path(folder, str(len(record.cases))), random.Random(f"{name} {seed}")
-            root.mkdir()
-            (root / "study.toml").write_text(STUDY)
-            expected, seconds = undisturbed(kind, root / "undisturbed")
-            again = 0
-            for number in range(count):
-                share, wrong = choice.random(), None
-                for attempt in range(10):  # if it was over before, earlier
-                    out = root / f"{number}-{attempt}"
-                    pause = share * seconds / 2**attempt
-                    if (wrong := killed(kind, out, pause, choice, expected)) is not None:
-                        break
-                case = f"case {number}, {pause:.2f} of {seconds:.2f} s"
-                record.tried(name, case, "it could not be killed" if wrong is None else wrong or None)
-                again += resumed(out)
-                shutil.rmtree(out, ignore_errors=True)
-            record.figures[f"{name}: runs that went on from a checkpoint"] = again
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it may be ignored, by children too
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        roots = [Path(folder, str(number)) for number in range(len(here))]
+        of = partial(tortured, count, seed)
+        for name, (tried, again) in zip(here, pool.map(of, here, roots)):
+            for case, wrong in tried:
+                record.tried(name, case, wrong)
+            record.figures[f"{name}: {count} times, runs that then went on from a checkpoint:"] = again
     return record
+
+
+def tortured(count: int, seed: int, name: str, root: Path) -> tuple[list[tuple[str, str | None]], int]:
+    """The cases of a kind and what was wrong with each; how many runs went on from a checkpoint."""
+    kind, choice, tried, again = KINDS[name], random.Random(f"{name} {seed}"), [], 0
+    root.mkdir()
+    (root / "study.toml").write_text(STUDY)
+    expected, seconds = undisturbed(kind, root / "undisturbed")
+    for number in range(count):
+        share, wrong = choice.random(), None
+        for attempt in range(10):  # if it was over before, earlier
+            out, pause = root / f"{number}-{attempt}", share * seconds / 2**attempt
+            if (wrong := killed(kind, out, pause, choice, expected)) is not None:
+                break
+        case = f"case {number}, {pause:.2f} of {seconds:.2f} s"
+        tried.append((case, "it could not be killed" if wrong is None else wrong or None))
+        print(f"launchers: {name}, {case}: {wrong or 'held'}", file=sys.stderr, flush=True)
+        again += resumed(out)
+        shutil.rmtree(out, ignore_errors=True)
+    return tried, again
 
 
 if __name__ == "__main__":
     given = options(CLAIM, 10)
+    given.add_argument("--jobs", type=int, default=2, help="kinds of death at a time (2)")
     arguments = given.parse_args()
-    sys.exit(torture(arguments.count, arguments.seed).end(arguments.out))
+    sys.exit(torture(arguments.count, arguments.seed, arguments.jobs).end(arguments.out))
