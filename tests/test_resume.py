@@ -4,12 +4,11 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from commands import command
 from conftest import LABELS, kill_at, learner_of, toy
 from safetensors import torch as safetensors
 from torch import nn
@@ -258,17 +257,15 @@ def test_progress_is_told_within_an_epoch_and_not_written_down(tmp_path, monkeyp
 
 
 def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path, monkeypatch):
-    experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
+    experiment = Experiment.of("rer", **SETTINGS | dict(epochs=3))
     whole = perform(experiment, Store(tmp_path / "whole"))
-    words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
-    command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 3 --memory 20 --json -q --device cpu --out"
     part = tmp_path / "cut" / (experiment.name + ".part")
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.05")
-    for goal, pause in ((5, 0.0), (14, 0.013)):
+    for goal, pause in ((3, 0.0), (9, 0.013)):
         kill_at(goal, pause, part, lambda: everlearn.run(experiment, out=tmp_path / "cut", device="cpu"))
         assert (part / CHECKPOINT).exists()
-    result = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    result = json.loads(command([*words.split(), str(tmp_path / "cut")]).stdout)
     assert same(result, json.loads(json.dumps(whole))) and result["provenance"]["resumed"] == 2
     relation = [Store(tmp_path / of).path(experiment) / "weighting.safetensors" for of in ("whole", "cut")]
     assert relation[0].read_bytes() == relation[1].read_bytes()
