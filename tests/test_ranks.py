@@ -17,7 +17,9 @@ import everlearn
 from everlearn import Learner, Relation
 from everlearn.core import ranks as exchange
 from everlearn.core.norm import Norm
+from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import settable
+from everlearn.experiments.store import Store
 from everlearn.networks import CNN, MLP, Block
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="torch has no gloo here")
@@ -147,6 +149,19 @@ def left_and_resumed() -> list[tuple[bool, int]]:
     return seen
 
 
+def found_complete(rank: int, folder: Path) -> bool:
+    """A run that is whole and was only not moved to its place: does every rank have its result, and go on?"""
+    experiment = everlearn.Experiment.of("finetune", classes=["0", "1"], tasks=1, epochs=1, device="cpu")
+    store, made = Store(folder / "runs"), []
+    for _ in range(2):
+        made.append(runs.finish(runs.recorded(experiment, store, "cpu")))
+        dist.barrier()
+        if not rank and store.has(experiment) and len(made) == 1:
+            store.path(experiment).rename(store.part(experiment))
+        dist.barrier()
+    return made[0]["class_il"] == made[1]["class_il"] and store.has(experiment)
+
+
 def main(rank: int, folder: Path) -> None:
     """One of two ranks."""
     torch.set_num_threads(1)
@@ -154,6 +169,7 @@ def main(rank: int, folder: Path) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     states = {named(case): learned(*case) for case in CASES}
     states |= {"refusals": refusals(), "resumed": left_and_resumed()}
+    states |= {"complete": found_complete(rank, folder)}
     torch.save(states, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -174,6 +190,8 @@ def ranks(tmp_path_factory) -> list[dict]:
         process.start()
     for process in processes:
         process.join(300)
+        process.kill()  # if it hangs
+        process.join()
     assert [process.exitcode for process in processes] == [0, 0]
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
@@ -211,6 +229,10 @@ def test_what_several_ranks_cannot_do_is_refused(ranks):
 
 def test_left_after_any_step_two_ranks_go_on_to_the_same_bits(ranks):
     assert len(ranks[0]["resumed"]) > 3 and all(rank["resumed"] == [(True, 0)] * len(rank["resumed"]) for rank in ranks)
+
+
+def test_a_run_that_turns_out_to_be_complete_is_so_on_every_rank(ranks):
+    assert all(rank["complete"] for rank in ranks)
 
 
 RUN = [

@@ -98,19 +98,25 @@ class Command:
             start_new_session=True,
         )
 
-    def victims(self) -> list[int]:
-        """Its processes that have the word in their command line, but for those that have started others that have."""
-        parents, named = {}, set()
+    def processes(self) -> dict[int, int]:
+        """Its processes, and the parent of each."""
+        parents = {}
         for entry in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
                 parents[int(entry)] = int(Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()[1])
-                if self.kind.victim.encode() in Path("/proc", entry, "cmdline").read_bytes().replace(b"\0", b" "):
-                    named.add(int(entry))
         ours = {self.process.pid}
         while more := {process for process, parent in parents.items() if parent in ours} - ours:
             ours |= more
-        found = (named & ours) - {self.process.pid}
-        return sorted(found - {parents[process] for process in found})
+        return {process: parents[process] for process in ours - {self.process.pid}}
+
+    def victims(self) -> list[int]:
+        """Those that have the word in their command line, but for those that have started others that have."""
+        word, found = self.kind.victim.encode(), {}
+        for process, parent in self.processes().items():
+            with contextlib.suppress(OSError):
+                if word in Path("/proc", str(process), "cmdline").read_bytes().replace(b"\0", b" "):
+                    found[process] = parent
+        return sorted(found.keys() - {*found.values()})
 
     def under_way(self) -> bool:
         """Is there a victim, and a run in its hands?"""
@@ -133,10 +139,10 @@ class Command:
             said = self.process.communicate(timeout=PATIENCE)[1]
             return self.process.returncode, said
         except subprocess.TimeoutExpired:
+            for process in [*self.processes(), self.process.pid]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
             return None, "it hangs"
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
 
 
 def complete(out: Path) -> dict[str, int]:

@@ -151,6 +151,8 @@ def recorded(
         report({"event": "start", "tasks": len(run.tasks)})
     if ranks.rank():  # the first one writes for all
         saved = ranks.broadcast_object(None)
+        if saved and "result" in saved:
+            return saved["result"]
         return (yield from run.steps(save=together(run.learner, lambda state, now: state()), saved=saved))
     try:
         with endings.heard(), store.recording(experiment, fresh) as recording:
@@ -180,6 +182,7 @@ def recorded(
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
+        ranks.broadcast_object({"result": result})
     return result  # pyright: ignore[reportReturnType]  # what is done has a result
 
 
