@@ -48,7 +48,7 @@ JOB, JOBS, SUBMITIT = (
     "--on slurm --launcher-option cluster=local --jobs 2",
 )
 NEVER = 1e6  # seconds
-PATIENCE = 300  # seconds, and it hangs
+PATIENCE = 600  # seconds, and it hangs
 
 
 @dataclass(frozen=True)
