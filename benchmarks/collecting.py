@@ -38,7 +38,8 @@ def copies(root: Path, runs: int) -> None:
             document, experiment, lines = kinds[number % 2]
             training = replace(experiment.training, lr=0.01 * (1 + number // 20))
             other = replace(experiment, training=training, seed=number // 2 % 10)
-            result = document | {"experiment": other.document()}
+            made_by = document["provenance"] | {"settings": other.hash}
+            result = document | {"experiment": other.document(), "provenance": made_by}
             result["class_il"] = result["class_il"] | {"acc": result["class_il"]["acc"] - number % 7}
             folder = root / other.name
             folder.mkdir()

@@ -3,6 +3,9 @@
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -115,6 +118,29 @@ def learner_of(name: str, stream: Stream, seed: int = 0, network=None, options={
         seed=seed,
         **dict(memory=8, epochs=2, batch=4, lr=0.05) | settings,
     )
+
+
+def forked(do: Callable[[], object]) -> int:
+    """A process that does it, forked from this one, which has imported all it takes; its number."""
+    if process := os.fork():
+        return process
+    code = 1
+    try:
+        do()
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def kill_at(goal: int, pause: float, part: Path, do: Callable[[], object]) -> None:
+    """Let a process do a run until its folder has so many records, and a little longer; then it is killed."""
+    process, lines = forked(do), part / "metrics.jsonl"
+    while not lines.exists() or len(lines.read_text().splitlines()) < goal:
+        time.sleep(0.002)
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), "it ended before"
+    time.sleep(pause)
+    os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
 
 
 def interruptible() -> None:

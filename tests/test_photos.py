@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import command
 from typer.testing import CliRunner
 
 import everlearn
@@ -479,13 +480,9 @@ def test_a_size_is_refused_of_what_has_one(tmp_path):
 # --- on the command line ---
 
 
-def command(words: str, folder: Path) -> subprocess.CompletedProcess:
+def process(words: str, folder: Path) -> subprocess.CompletedProcess:
     """The command in a process of its own, in that folder."""
-    paths = os.pathsep.join(filter(None, sys.path))
-    own = os.environ | {"PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": "200"}
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "everlearn", *words.split()], env=own, cwd=folder, capture_output=True, text=True
-    )
+    return command(words.split(), folder, CUDA_VISIBLE_DEVICES="", COLUMNS="200")
 
 
 def mixed(root: Path) -> Path:
@@ -505,7 +502,7 @@ def test_a_run_on_photos_can_be_run_again_from_another_folder(tmp_path):
     mixed(here / "photos")
     there.mkdir()
     words = "run er --stream folder:photos --set size=12 --network mlp --epochs 1 --memory 4 --set tasks=2 --json"
-    ran = command(f"{words} --quiet", here)
+    ran = process(f"{words} --quiet", here)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.startswith("everlearn: 1 of 17 pictures in ") and ran.stderr.count("\n") == 1
     assert "cat/cut.jpg (" in ran.stderr
@@ -513,14 +510,14 @@ def test_a_run_on_photos_can_be_run_again_from_another_folder(tmp_path):
     assert document["stream"]["options"]["size"] == 12 and document["stream"]["name"] == "folder:photos"
     assert document["stream"]["at"] == f"folder:{here.resolve()}/photos"
     (record,) = (here / "runs").iterdir()
-    again = command(f"again {record} --json --quiet", there)
+    again = process(f"again {record} --json --quiet", there)
     assert again.returncode == 0, again.stderr
     assert [one["same"] for key, one in json.loads(again.stdout).items() if key != "seal"] == [True]
-    several = command(f"{words.replace('--json', '--seeds 2')}", here)
+    several = process(f"{words.replace('--json', '--seeds 2')}", here)
     assert several.returncode == 0 and several.stderr.count("cannot be read") == 1 and "Notice" not in several.stderr
-    refused = command(f"{words} --set strict=true", here)
+    refused = process(f"{words} --set strict=true", here)
     assert refused.returncode == 2 and "cat/cut.jpg" in refused.stderr and refused.stderr.count("\n") == 1
-    hint = command("run er --stream folder:photos --size 12", here)
+    hint = process("run er --stream folder:photos --size 12", here)
     assert "give it as --set size=12" in hint.stderr
 
 
@@ -529,10 +526,10 @@ def test_an_npz_can_be_run_again_from_another_folder(tmp_path):
     here.mkdir(), there.mkdir()
     x, y = noise(40, 36, 1).reshape(40, 6, 6), np.arange(40) % 4
     np.savez(here / "x.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    ran = command("run er --stream npz:x.npz --network mlp --epochs 1 --memory 4 --quiet", here)
+    ran = process("run er --stream npz:x.npz --network mlp --epochs 1 --memory 4 --quiet", here)
     assert ran.returncode == 0, ran.stderr
     (record,) = (here / "runs").iterdir()
-    again = command(f"again {record} --json --quiet", there)
+    again = process(f"again {record} --json --quiet", there)
     assert again.returncode == 0
     assert [one["same"] for key, one in json.loads(again.stdout).items() if key != "seal"] == [True]
 

@@ -1,6 +1,7 @@
 """One run over two processes is the run of one: the same parameters, memory, net and statistics, to 1e-10."""
 
 import json
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -15,7 +16,9 @@ from torch import nn
 import everlearn
 from everlearn import Learner, Relation
 from everlearn.core.norm import Norm
+from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import settable
+from everlearn.experiments.store import Store
 from everlearn.networks import CNN, MLP, Block
 
 pytestmark = pytest.mark.skipif(not (dist.is_available() and dist.is_gloo_available()), reason="torch has no gloo here")
@@ -145,6 +148,31 @@ def left_and_resumed() -> list[tuple[bool, int]]:
     return seen
 
 
+def found_complete(rank: int, folder: Path) -> bool:
+    """A run that is whole and was only not moved to its place: does every rank have its result, and go on?"""
+    experiment = everlearn.Experiment.of("finetune", classes=["0", "1"], tasks=1, epochs=1, device="cpu")
+    store, made = Store(folder / "runs"), []
+    for _ in range(2):
+        made.append(runs.finish(runs.recorded(experiment, store, "cpu")))
+        dist.barrier()
+        if not rank and store.has(experiment) and len(made) == 1:
+            store.path(experiment).rename(store.part(experiment))
+        dist.barrier()
+    return made[0]["class_il"] == made[1]["class_il"] and store.has(experiment)
+
+
+def main(rank: int, folder: Path) -> None:
+    """One of two ranks."""
+    torch.set_num_threads(1)
+    os.environ["RANK"] = str(rank)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+    states = {named(case): learned(*case) for case in CASES}
+    states |= {"refusals": refusals(), "resumed": left_and_resumed()}
+    states |= {"complete": found_complete(rank, folder)}
+    torch.save(states, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
 def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *map(str, words)]
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
@@ -153,10 +181,17 @@ def torchrun(*words, folder: Path, **more) -> subprocess.CompletedProcess:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
-    """What each of two ranks has in the end, case by case."""
-    folder = tmp_path_factory.mktemp("ranks")
-    done = torchrun(__file__, folder, folder=folder)
-    assert done.returncode == 0, done.stderr
+    """What each of two ranks has in the end, case by case. Both are forked from a process that imports for them."""
+    folder, context = tmp_path_factory.mktemp("ranks"), multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["everlearn.launchers.local"])
+    processes = [context.Process(target=main, args=(rank, folder)) for rank in (0, 1)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+        process.kill()  # if it hangs
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
     return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)]
 
 
@@ -183,6 +218,10 @@ def test_left_after_any_step_two_ranks_go_on_to_the_same_bits(ranks):
     assert len(ranks[0]["resumed"]) > 3 and all(rank["resumed"] == [(True, 0)] * len(rank["resumed"]) for rank in ranks)
 
 
+def test_a_run_that_turns_out_to_be_complete_is_so_on_every_rank(ranks):
+    assert all(rank["complete"] for rank in ranks)
+
+
 RUN = [
     *("run", "rer", "--epochs", "1", "--memory", "20", "--device", "cpu", "--json"),
     *("--set", "classes=0,1,2,3", "--set", "tasks=2"),
@@ -192,14 +231,9 @@ RUN = [
 def test_torchrun_gives_the_run_of_one_process(tmp_path):
     pair = torchrun("-m", "everlearn", *RUN, "--out", tmp_path / "pair", folder=tmp_path)
     assert pair.returncode == 0, pair.stderr
-    alone = subprocess.run(
-        [sys.executable, "-m", "everlearn", *RUN, "--out", tmp_path / "alone"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"PYTHONPATH": str(SOURCE)},
-    )
-    one, other = json.loads(pair.stdout), json.loads(alone.stdout)  # one document: the first rank speaks for both
+    settings = dict(epochs=1, memory=20, device="cpu", classes=["0", "1", "2", "3"], tasks=2)
+    alone = everlearn.run("rer", out=tmp_path / "alone", **settings)
+    one, other = json.loads(pair.stdout), json.loads(json.dumps(alone))  # the first rank speaks for both
     assert one["experiment"] == other["experiment"] and one["provenance"]["ranks"] == 2
     for setting in ("class_il", "task_il"):
         assert torch.allclose(torch.tensor(one[setting]["matrix"]), torch.tensor(other[setting]["matrix"]), atol=1.5)
@@ -231,16 +265,3 @@ class Learner(learner.Learner):
 run.Learner = Learner
 cli.main()
 """
-
-
-def main(folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    states = {named(case): learned(*case) for case in CASES}
-    states |= {"refusals": refusals(), "resumed": left_and_resumed()}
-    torch.save(states, folder / f"{dist.get_rank()}.pt")
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -4,21 +4,21 @@ import hashlib
 import json
 import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import LABELS, learner_of, toy
+from commands import command
+from conftest import LABELS, kill_at, learner_of, toy
 from safetensors import torch as safetensors
 from torch import nn
 
+import everlearn
 from everlearn import ER, EverlearnError, Experiment, Learner
 from everlearn.errors import Notice
 from everlearn.experiments import endings
 from everlearn.experiments import run as runs
+from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 
@@ -181,6 +181,51 @@ def test_a_signal_waits_for_the_end_of_the_step_and_leaves_a_checkpoint(tmp_path
     assert said[1] == {"event": "resumed", "task": 1, "epoch": 0, "step": 4}
 
 
+@pytest.mark.parametrize("number, waits", [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_a_second_ctrl_c_does_not_wait_and_another_signal_does(tmp_path, monkeypatch, number, waits, own_signals):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store, remember = Experiment.of("er", **SETTINGS), Store(tmp_path), ER.remember
+
+    def signalled(method, step, terms):
+        for _ in range(2):
+            os.kill(os.getpid(), number)
+        remember(method, step, terms)
+
+    monkeypatch.setattr(ER, "remember", signalled)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
+        perform(experiment, store)
+    assert (store.part(experiment) / CHECKPOINT).exists() == waits
+
+
+def test_a_signal_while_a_task_is_measured_does_not_wait_and_leaves_a_checkpoint(tmp_path, monkeypatch, own_signals):
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    experiment, store, examine, heard = Experiment.of("rer", **SETTINGS), Store(tmp_path / "cut"), Learner.examine, []
+    whole = perform(experiment, Store(tmp_path / "whole"))
+
+    def signalled(learner, stream):
+        if learner.tasks == 2 and not heard:
+            heard.append(learner)
+            os.kill(os.getpid(), signal.SIGTERM)
+            heard.append(examine(learner, stream))
+        return examine(learner, stream)
+
+    monkeypatch.setattr(Learner, "examine", signalled)
+    with pytest.raises(SystemExit):
+        perform(experiment, store)
+    said = []
+    assert same(perform(experiment, store, report=said.append), whole) and len(heard) == 1
+    assert said[1] == {"event": "resumed", "task": 2, "epoch": 0, "step": 0}
+    assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
+
+
+def test_a_signal_at_the_very_end_waits_until_the_run_is_complete(tmp_path, monkeypatch, own_signals):
+    experiment, store, seal = Experiment.of("er", **SETTINGS), Store(tmp_path), stores._seal
+    monkeypatch.setattr(stores, "_seal", lambda part: (os.kill(os.getpid(), signal.SIGINT), seal(part)))
+    with pytest.raises(KeyboardInterrupt):
+        perform(experiment, store)
+    assert store.has(experiment) and [path.name for path in tmp_path.iterdir()] == [experiment.name]
+
+
 def test_a_run_killed_before_a_learned_task_was_measured_measures_it(tmp_path, monkeypatch):
     experiment, store = Experiment.of("rer", **SETTINGS), Store(tmp_path / "cut")
     whole = perform(experiment, Store(tmp_path / "whole"))
@@ -211,23 +256,16 @@ def test_progress_is_told_within_an_epoch_and_not_written_down(tmp_path, monkeyp
     assert "step" not in {line["event"] for line in read_lines(Store(tmp_path).path(experiment))}
 
 
-def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path):
-    experiment = Experiment.of("rer", **SETTINGS | dict(epochs=8))
+def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path, monkeypatch):
+    experiment = Experiment.of("rer", **SETTINGS | dict(epochs=3))
     whole = perform(experiment, Store(tmp_path / "whole"))
-    words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 8 --memory 20 --json -q --device cpu --out"
-    command = [sys.executable, "-m", "everlearn", *words.split(), str(tmp_path / "cut")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "EVERLEARN_CHECKPOINT": "0.05"}
+    words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 3 --memory 20 --json -q --device cpu --out"
     part = tmp_path / "cut" / (experiment.name + ".part")
-    length = lambda: len((part / "metrics.jsonl").read_text().splitlines()) if (part / "metrics.jsonl").exists() else 0
-    for goal, pause in ((5, 0.0), (14, 0.013)):
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-        while process.poll() is None and length() < goal:
-            time.sleep(0.002)
-        time.sleep(pause)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.05")
+    for goal, pause in ((3, 0.0), (9, 0.013)):
+        kill_at(goal, pause, part, lambda: everlearn.run(experiment, out=tmp_path / "cut", device="cpu"))
         assert (part / CHECKPOINT).exists()
-    result = json.loads(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
+    result = json.loads(command([*words.split(), str(tmp_path / "cut")]).stdout)
     assert same(result, json.loads(json.dumps(whole))) and result["provenance"]["resumed"] == 2
     relation = [Store(tmp_path / of).path(experiment) / "weighting.safetensors" for of in ("whole", "cut")]
     assert relation[0].read_bytes() == relation[1].read_bytes()

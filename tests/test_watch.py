@@ -94,6 +94,16 @@ def test_runs_appear_and_disappear_and_are_shown_as_what_they_are(served, made):
     assert not data["rows"] and "there is no" in data["problems"][0]["why"]
 
 
+def test_what_was_changed_is_damaged_unless_it_is_accepted(made, tmp_path):
+    root = shutil.copytree(made, tmp_path / "runs")
+    file = next(root.glob("*/result.json"))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": 1.0}))
+    for edited, runs, problems in ((False, 1, 1), (True, 2, 0)):
+        with serve([str(root)], 0, edited) as server:
+            data = server.source.read()[0]
+        assert (len(data["rows"][0]["runs"]), len(data["problems"])) == (runs, problems)
+
+
 HOLD = """
 import fcntl, sys, time
 with open(sys.argv[1], "a") as file:
@@ -232,8 +242,8 @@ def test_a_study_that_is_killed_and_begun_again_is_on_the_page_within_two_second
 
 def _epochs(visit, name):
     """How many epochs the page says a run has done."""
-    cell = visit.page.locator(f'#unfinished tr:has(th:text-is("{name}")) td').nth(1)
-    return int(cell.text_content().split()[0]) if cell.count() else -1
+    cells = visit.page.locator(f'#unfinished tr:has(th:text-is("{name}")) td').all_text_contents()
+    return int(cells[1].split()[0]) if cells else -1
 
 
 def _within(seconds, read, good):

@@ -8,6 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
+from everlearn.cli.options import Edited
 
 EXAMPLES = """Examples:
   everlearn watch                  of the runs in ./runs
@@ -21,12 +22,13 @@ def app(
         Optional[int],
         typer.Option("--port", min=0, max=65535, help="Of the page's address; 0: any.  [default: 8787 if it is free]"),
     ] = None,
+    edited: Edited = False,
 ) -> None:
     """See the runs of a folder while they are under way: a page on this machine alone that keeps itself up to date."""
     from everlearn.errors import printable
     from everlearn.report.web.watch import HERE, serve
 
-    server = serve([str(folder)], port)
+    server = serve([str(folder)], port, edited)
     try:
         print(f"watching {printable(folder)} at http://{HERE}:{server.port}/ until Ctrl-C", flush=True)
         server.serve_forever(poll_interval=0.2)

@@ -110,7 +110,12 @@ def process_group() -> Iterator[None]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # torchrun, when another rank failed: clear away, then end
     if torch.cuda.is_available() and (own := int(os.environ["LOCAL_RANK"])) < torch.cuda.device_count():
         torch.cuda.set_device(own)  # from here on `cuda` is this rank's own GPU
-    dist.init_process_group()
+    from torch.distributed.rendezvous import rendezvous  # where there is no torch.distributed it cannot be had
+
+    store, own, size = next(iter(rendezvous("env://")))
+    # Ranks that torchrun has started again would find the addresses of the dead there.
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    dist.init_process_group(store=dist.PrefixStore(f"attempt {attempt}", store), rank=own, world_size=size)
     with contextlib.redirect_stdout(None) if rank() else contextlib.nullcontext():
         yield
     dist.destroy_process_group()  # not after an error: it would wait for ranks that wait for this one

@@ -1,50 +1,79 @@
-"""Signals that end a run are heard between two of its steps, when its state can be written down."""
+"""Signals that end a run are heard when its state can be written down."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 from everlearn.core import ranks
-from everlearn.learner import Learner
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-_learners: list[Learner] = []  # of the runs under way in this process
+_runs = 0  # under way in this process
 _usual: dict[int, Any] = {}  # what the signals did before the first of them
 _waiting: list[int] = []
+_open = False  # does nothing wait?
 
 
 @contextlib.contextmanager
-def heard(learner: Learner) -> Iterator[None]:
-    """Inside, a signal that comes while a task is learned waits until `let_through` is called, and then does what it
-    always did; one that would end the process at once is an exit. The second one does not wait.
+def heard() -> Iterator[None]:
+    """Inside, which is a whole run, a signal waits until `let_through` is called or the run is over, and then does what
+    it always did; one that would end the process at once is an exit.
 
-    Ranks end together or not at all: there nothing waits. Signals are the main thread's.
+    A second Ctrl-C does not wait. Programs may well send the others twice (a pool whose first worker has ended asks all
+    of them again), and have SIGKILL. Ranks end together or not at all: there nothing waits. Signals are the main
+    thread's.
     """
+    global _runs
     if ranks.distributed() or threading.current_thread() is not threading.main_thread():
         yield
         return
-    if not _learners:
+    if not _runs:
         ours = {number: signal.getsignal(number) for number in SIGNALS}
         _usual.update({number: usual for number, usual in ours.items() if usual not in (signal.SIG_IGN, None)})
         for number in _usual:
             signal.signal(number, _hear)
-    _learners.append(learner)
+    _runs += 1
     try:
         yield
     finally:
-        _learners.remove(learner)
-        if not _learners:
+        _runs -= 1
+        if not _runs:
             for number, usual in _usual.items():
                 if signal.getsignal(number) is _hear:
                     signal.signal(number, usual)
-            _usual.clear()
-            _waiting.clear()
+            try:
+                let_through()
+            finally:
+                _usual.clear()
+                _waiting.clear()
+
+
+@contextlib.contextmanager
+def at_once() -> Iterator[None]:
+    """Inside nothing waits: it takes long, and all there is to know is in the state before it."""
+    global _open
+    _open = True
+    try:
+        let_through()
+        yield
+    finally:
+        _open = False
+
+
+@contextlib.contextmanager
+def resumable(save: Callable[[], None]) -> Iterator[None]:
+    """A run that is left inside has its state saved."""
+    try:
+        yield
+    except (GeneratorExit, KeyboardInterrupt, SystemExit):
+        with contextlib.suppress(OSError):  # the checkpoint before it is still there
+            save()
+        raise
 
 
 def waiting() -> bool:
@@ -59,10 +88,11 @@ def let_through() -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    if number not in _waiting and any(learner.stepping for learner in _learners):
-        _waiting.append(number)
-    else:
+    again = number in _waiting
+    if _open or (again and number == signal.SIGINT):
         _act(number, frame)
+    elif not again:
+        _waiting.append(number)
 
 
 def _act(number: int, frame: FrameType | None) -> None:

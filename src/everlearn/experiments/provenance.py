@@ -58,7 +58,11 @@ def merged(made: Sequence[dict]) -> dict:
         "commit": [commit for one in made for commit in commits(one)],
         **{key: [one[key] for one in made] for key in ("versions", "device")},
     }
-    distinct = {key: [v for i, v in enumerate(of) if v not in of[:i]] for key, of in values.items()}
+    distinct: dict[str, list] = {key: [] for key in values}
+    for key, of in values.items():
+        for value in of:
+            if value not in distinct[key]:
+                distinct[key].append(value)
     found = {key: of[0] if len(of) == 1 else of for key, of in distinct.items()}
     return found | {"finished": max(one["finished"] for one in made)}
 

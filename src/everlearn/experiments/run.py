@@ -151,9 +151,11 @@ def recorded(
         report({"event": "start", "tasks": len(run.tasks)})
     if ranks.rank():  # the first one writes for all
         saved = ranks.broadcast_object(None)
+        if saved and "result" in saved:
+            return saved["result"]
         return (yield from run.steps(save=together(run.learner, lambda state, now: state()), saved=saved))
     try:
-        with store.recording(experiment, fresh) as recording:
+        with endings.heard(), store.recording(experiment, fresh) as recording:
 
             def record(line: dict) -> None:
                 recording.line(line)
@@ -173,14 +175,14 @@ def recorded(
                     step = int((saved or {}).get("at.epoch.step", 0))
                     report({"event": "resumed", "task": task, "epoch": epoch, "step": step})
             save = together(run.learner, save, recording.due)
-            with endings.heard(run.learner):
-                steps = run.steps(record, recording.tensors, save, saved)
-                result = yield from (told(run.learner, steps, report) if report else steps)
+            steps = run.steps(record, recording.tensors, save, saved)
+            result = yield from (told(run.learner, steps, report) if report else steps)
             for name, content in run.kept().items() if keep else ():
                 recording.file(name, content)
             recording.result(result)
     except Done:  # by another process, in the meantime
         result = store.result(experiment)
+        ranks.broadcast_object({"result": result})
     return result  # pyright: ignore[reportReturnType]  # what is done has a result
 
 
@@ -273,14 +275,15 @@ class Run:
         """The run, one step at a time; its value at the end is the result document.
 
         `save` is offered the state after every step, epoch and task, and has to take it when the run is left between
-        two steps; `saved` is one to go on from.
+        two steps or while it is measured; `saved` is one to go on from.
         """
         start, learner, method = time.perf_counter(), self.learner, self.learner.method
         with arithmetic(learner, self.experiment.training.precision, self.deterministic):
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
             commits = list(dict.fromkeys([*_read_commits(saved), origin["commit"]]))  # all that had a part in it
-            untrained, *rows = measures or [learner.evaluate(self.stream)]
+            with endings.at_once():
+                untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start
 
             def state() -> dict:
@@ -293,20 +296,19 @@ class Run:
                 report(record)
                 save(state)
 
+            resumable = lambda: endings.resumable(lambda: save(state, now=True))
             for number, task in list(enumerate(self.tasks))[len(rows) :]:
                 if number == learner.tasks:
                     for _ in learner.updating(task, tell):
                         save(state)
-                        try:
+                        with resumable():
                             yield
-                        except GeneratorExit:
-                            with contextlib.suppress(OSError):  # the one before it is still there
-                                save(state, now=True)
-                            raise
                     save(state)  # learned, and still to be measured
-                if review := method.weighting.review(learner, self.tasks[:number], task):
+                with resumable(), endings.at_once():
+                    review = method.weighting.review(learner, self.tasks[:number], task)
+                    row, confusion = learner.examine(self.stream)
+                if review:
                     report({"event": "review", "task": number, **review})
-                row, confusion = learner.examine(self.stream)
                 rows.append(row)
                 seen = {"classes": list(map(int, task.classes)), "confusion": _sparse(confusion)}
                 tell({"event": "task", "task": number, **row._asdict(), **seen, **_composition(learner)})

@@ -25,7 +25,7 @@ KIND = "sha256:"
 LARGEST = 1 << 26  # bytes of a document
 CHUNK = 1 << 20
 OWN = (LEARNER, NETWORK)  # large, with checksums of their own that their reader looks at: here their size has to do
-ANYWAY = "--accept-edited (of compare, report, explain, again and study) takes it as it is"
+ANYWAY = "--accept-edited (of compare, report, watch, explain, again and study) takes it as it is"
 
 
 class Damaged(BadInput):
@@ -78,7 +78,7 @@ def sums(folder: Path, leaving: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 def check(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse files that are not what was written."""
     for name, written in files.items():
-        file = folder / Path(name).name
+        file = os.path.join(folder, os.path.basename(name))  # as words: ten thousand runs are checked for a table
         try:
             status = os.stat(file)
             same = stat.S_ISREG(status.st_mode) and status.st_size == written["bytes"]
@@ -88,7 +88,7 @@ def check(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
             raise Edited(f"{file} is not what was written ({error.strerror})") from None
 
 
-def _sum(file: Path) -> str:
+def _sum(file: Path | str) -> str:
     digest = hashlib.sha256()
     with open(file, "rb") as content:
         while chunk := content.read(CHUNK):

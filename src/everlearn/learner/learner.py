@@ -120,7 +120,6 @@ class Learner(Answering, Estimator):
         self.prequential = observing.Prequential()
         self._steps: observing.Steps | None = None  # on mini-batches like the last
         self._learning = False  # a task, now
-        self.stepping: bool = False  # is it at a task's epochs, and soon between two steps?
         self._broken_off = False  # in the middle of a task
         self._torn = False  # in the middle of a step, or of what ends a task
         self._stopping = False  # at the end of this epoch
@@ -258,7 +257,7 @@ class Learner(Answering, Estimator):
         try:
             yield from teaching.learn(self, task, report, drawing)
         finally:
-            self._learning = self.stepping = False
+            self._learning = False
             self.net.unbind()  # the network is its owner's again, whatever happened
         self._broken_off = False
 

@@ -47,7 +47,6 @@ def learn(
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
     rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch, place.stock)
-    learner.stepping = True
     for epoch in range(learner.epoch, epochs):
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
         weighting.begin_epoch(learner.tasks, epoch, epochs)
@@ -95,7 +94,7 @@ def learn(
             )
         if learner._stopping:
             break
-    learner._torn, learner.stepping = True, False
+    learner._torn = True
     method.end_task(learner, task)
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False

@@ -21,12 +21,6 @@ SHOWN = tuple((setting, metric) for setting in SETTINGS for metric in ("acc", "b
 HEADS = tuple(f"{SETTINGS[setting]}\n{HEADINGS[metric]}" for setting, metric in SHOWN)
 
 
-def _settings(document: dict) -> dict[str, Any]:
-    """A result's settings, side by side, and what its method and weighting are called together."""
-    experiment = Experiment.parse(document["experiment"])
-    return experiment.settings() | {"label": experiment.label}
-
-
 def plain(*columns: str, title: str | None = None, numbers: bool = False, labels: int = 1) -> Sheet:
     """An empty table. The first columns, `labels` many, name a row; with `numbers` all others hold figures."""
     return Sheet(columns, title, labels, labels if numbers else len(columns))
@@ -139,22 +133,22 @@ NOTED = (
 NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devices"}
 
 
-def alike(documents: Mapping[str, Sequence[dict]]) -> tuple[list[str], list[str]]:
-    """The settings all rows share, and those they do not and their labels do not say either."""
+def alike(rows: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """Of rows by their labels: the settings all share, and those they do not and their labels do not say either."""
     shared, unlike = [], []
     says = lambda label, setting: any(part.startswith(setting) for part in label.split(", "))
     for key in NOTED:
         setting = f"{'M' if key == 'memory' else key} = "  # as labels have it
         values: dict[str, list[str]] = {}
-        for label, runs in documents.items():
-            given = _settings(runs[0]).get(key)
+        for label, settings in rows.items():
+            given = settings.get(key)
             if not says(label, setting) and (key, given) != ("memory", 0):  # 0: the method has none
                 shown = "as usual" if given is None else ", ".join(given) if isinstance(given, tuple) else str(given)
                 values.setdefault(shown, []).append(label)
         usual, *others = sorted(values, key=lambda value: -len(values[value])) or ["as usual"]
         if others:
             unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
-        elif usual != "as usual" and not any(says(label, setting) for label in documents):
+        elif usual != "as usual" and not any(says(label, setting) for label in rows):
             shared.append(f"{key} {usual}")
         elif usual != "as usual":  # the other rows say theirs in their labels
             unlike.append(f"{key} {usual} in {'; '.join(values[usual])}")
@@ -165,7 +159,8 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
     yield "Mean ± standard deviation over the runs, in %."
     if any(published(study.name, label) for label in documents):
         yield f"* beyond two of the published standard deviations. Published with: {PUBLISHED_SETTINGS}"
-    shared, unlike = alike(documents)
+    firsts = {label: study.rows[label][0] for label in documents}  # the others of a row differ in their seeds alone
+    shared, unlike = alike({label: experiment.settings() for label, experiment in firsts.items()})
     yield f"Ours, in all rows: {', '.join(shared)}."
     for line in unlike:
         yield f"Not in all rows: {line}."
@@ -173,11 +168,11 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
         if isinstance(values, list):
             yield f"Of {len(values)} {NUMEROUS[key]}: {', '.join(map(str, values))}."
     weights: dict[str, list[str]] = {}
-    for one in (_settings(run) for runs in documents.values() for run in runs):
-        if given := one.get("weights"):
+    for experiment in firsts.values():
+        if given := experiment.settings().get("weights"):
             names = weights.setdefault(", ".join(f"{w:g}" for w in given), [])
-            if one["label"] not in names:
-                names.append(one["label"])
+            if experiment.label not in names:
+                names.append(experiment.label)
     if weights:
         yield "Weights: " + "; ".join(f"{given} ({', '.join(names)})" for given, names in weights.items()) + "."
 
@@ -214,7 +209,7 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
     for number, (label, runs) in enumerate(rows.items()):
         table.add_row(
             label,
-            listed(_settings(runs[0])["weights"]) if number < 2 else "learned",
+            listed(Experiment.parse(runs[0]["experiment"]).settings()["weights"]) if number < 2 else "learned",
             cell(metrics.across(runs)["class_il"]["acc"]),
             f"{search['seconds']:.1f}" if number == 0 else "–",
             f"{sum(run['seconds'] for run in runs):.1f}",

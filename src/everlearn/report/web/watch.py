@@ -29,8 +29,8 @@ HEADERS = {
 class Source:
     """The data of what is under some paths. They are read when asked for, at most half of the time."""
 
-    def __init__(self, paths: Sequence[str]):
-        self.paths, self.lock, self.memo = list(paths), threading.Lock(), {}
+    def __init__(self, paths: Sequence[str], edited: bool = False):
+        self.paths, self.edited, self.lock, self.memo = list(paths), edited, threading.Lock(), {}
         self.data: dict[str, Any] = {}
         self.words, self.tag, self.until = b"", "", 0.0
 
@@ -49,10 +49,10 @@ class Source:
     def _found(self) -> Collection:
         """What is there now; a folder that was removed is named."""
         try:
-            return collect(self.paths)
+            return collect(self.paths, edited=self.edited)
         except BadInput as error:
             there = [path for path in self.paths if Path(path).exists()]
-            found = collect(there) if len(there) < len(self.paths) else Collection(())
+            found = collect(there, edited=self.edited) if len(there) < len(self.paths) else Collection(())
             gone = Problem("damaged", Path(self.paths[0]), str(error))
             return Collection(found.rows, found.unfinished, (*found.problems, gone))
 
@@ -108,10 +108,11 @@ class Server(ThreadingHTTPServer):
         """A page that was closed while it was answered is no error of ours."""
 
 
-def serve(paths: Sequence[str], port: int | None = None) -> Server:
-    """A server of the page of these paths, not yet serving; without `port` the usual one, or another that is free."""
-    source = Source(paths)
-    collect(source.paths)  # a path that is not there is refused now
+def serve(paths: Sequence[str], port: int | None = None, edited: bool = False) -> Server:
+    """A server of the page of these paths, not yet serving; without `port` the usual one, or another that is free.
+    What is not as it was written is damaged, unless it may be `edited`."""
+    source = Source(paths, edited)
+    collect(source.paths, edited=edited)  # a path that is not there is refused now
     rendered(source.read()[0], live=EVERY)  # what takes long is made before the first visit
     try:
         return Server(source, PORT if port is None else port)
