@@ -52,7 +52,7 @@ import everlearn
 from everlearn import registry
 for kind in ("method", "weighting"):
     for name in registry.known(kind):
-        everlearn.run(**{"method": "der++", kind: name}, epochs=1, memory=20)
+        everlearn.run(**{"method": "der++", kind: name}, classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=20)
 """
 
 
