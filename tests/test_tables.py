@@ -1,6 +1,7 @@
 """Tables: no figure is cut and no label is lost, however narrow the terminal."""
 
 import io
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -147,6 +148,7 @@ def test_the_live_display_cuts_no_name_and_no_number(monkeypatch, width):
 
 
 # The commands that print tables ---------------------------------------------------------------------------------------
+WORDS = ["--memory", 20, "--epochs", 2, "--set", "batch=32", "--set", "tasks=2", "--set", "classes=0,1,2,3"]
 COMMANDS = {
     "compare": lambda runs: ["compare", runs, "--against", "er"],
     "explain": lambda runs: ["explain", next(runs.glob("*-rer-*"))],
@@ -156,6 +158,13 @@ COMMANDS = {
     "methods": lambda runs: ["methods"],
     "weightings": lambda runs: ["weightings"],
     "memory": lambda runs: ["memory", next(runs.with_name("kept").iterdir())],
+    "run": lambda runs: ["run", "er", "--out", runs, "--seeds", 2, "--no-keep", "--quiet", *WORDS],
+    "repeated": lambda runs: ["again", *runs.with_name("kept").iterdir(), "--out", runs.with_name("again"), "--quiet"],
+    "studies": lambda runs: ["study"],
+    "studied": lambda runs: ["study", runs.with_name("mine.toml"), "--out", runs, "--seeds", 2, "--quiet"],
+    "data": lambda runs: ["data", "check", "digits"],
+    "method": lambda runs: ["methods", "der++"],
+    "weighting": lambda runs: ["weightings", "relation"],
 }
 
 
@@ -163,6 +172,8 @@ COMMANDS = {
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     everlearn.run("er", out=root / "kept", seed=0, **SMALL)
+    grid = "".join(f"{key} = {json.dumps([value])}\n" for key, value in SMALL.items())
+    (root / "mine.toml").write_text(f'question = "which?"\n[[grid]]\nmethod = ["er", "rer"]\n{grid}')
     return make(root / "runs")
 
 
@@ -179,5 +190,5 @@ def test_a_command_says_the_same_figures_at_any_width(runs, name, monkeypatch):
     assert len(whole) > 40
     for width in (60, 80, 120):
         text = said(width)
-        assert "…" not in text and not figures(whole) - figures(text), width
+        assert not {"…", "\ufffd"} & {*text} and not figures(whole) - figures(text), width
         assert max(map(len, text.splitlines())) <= width, width
