@@ -18,7 +18,8 @@ from everlearn.data.sources import FileStatus
 from everlearn.experiments import studies
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.report import WIDE, catalogue, console, progress, tables
+from everlearn.experiments.use import Guess
+from everlearn.report import WIDE, catalogue, console, known, progress, tables
 from everlearn.report.sheet import Sheet
 
 LONG = "der+++consolidate, M = 5120, interval = 10"
@@ -51,7 +52,10 @@ FILES = [
     FileStatus(Path("photos/white-tailed-eagle"), "ok", "1,347 + 450 images of 10 classes; on disk 1064x48 (3)"),
     FileStatus(Path("photos/broken.png"), "skipped", "not a picture"),
 ]
+RANKED = [("class number 7", 0.5), ("class number 1", 0.4), ("class number 4", 0.1)]
+GUESSES = [Guess(Path("photos/white-tailed-eagle/in flight over the lake.png"), None, RANKED)]
 ALL = {
+    "guesses": lambda: known.guesses(GUESSES),
     "data": lambda: next(catalogue.files("folder:photos", FILES)),
     "results": lambda: tables.results(ROWS, "digits, in %"),
     "settings": lambda: tables.settings(PAIR, "der+++consolidate on digits, in %"),
@@ -118,6 +122,13 @@ def test_a_word_too_long_for_the_terminal_breaks_and_the_figure_does_not():
     table.add_row("x" * 100, Text("−12.345678"))
     text = printed(table, 30)
     assert max(map(len, text.splitlines())) <= 30 and times("−12.345678", text) == 1 and text.count("x") == 100
+
+
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_a_class_stands_beside_its_probability(width):
+    lines = printed(known.guesses(GUESSES), width).splitlines()
+    beside = [line for line in lines if line.rstrip().endswith(("50.0", "40.0", "10.0"))]
+    assert len(beside) == 3 and all("class" in line for line in beside)
 
 
 def test_a_table_without_rows_and_one_of_a_single_column_are_tables():
