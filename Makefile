@@ -40,7 +40,7 @@ torture: $(VENV)/ready
 	done
 	$(VENV)/bin/python docs/generate.py
 
-# Minutes, and gigabytes where torch comes with CUDA alone: make release-check RELEASE='--python 3.12 --torch 2.13.0'
+# Minutes, and gigabytes where torch comes with CUDA alone: make release-check RELEASE='--python 3.12 --torch newest'
 release-check: $(VENV)/ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
 	$(VENV)/bin/python tools/release_check.py $(RELEASE)

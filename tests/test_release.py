@@ -1,5 +1,6 @@
 """What `make release-check` does in minutes, as far as it can be seen in seconds."""
 
+import json
 import re
 import subprocess
 import sys
@@ -8,6 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+import everlearn
 
 ROOT = Path(__file__).parents[1]
 FIRST = "import torch; from everlearn.weightings.bilevel import slope; slope(torch.exp, torch.ones(2), torch.ones(2))"
@@ -50,3 +53,38 @@ def test_a_wheel_with_a_file_too_many_or_too_few_is_refused(check, monkeypatch, 
     monkeypatch.setattr(check, "tracked", lambda: ["src/everlearn/py.typed"])
     with pytest.raises(check.Fault, match=r"everlearn/py\.typed.*tests/test_release\.py"):
         check.inspect(wheel, tmp_path / "none.tar.gz")
+
+
+def test_a_record_keeps_what_was_found_elsewhere_as_long_as_the_wheel_is_the_same(check, monkeypatch, tmp_path):
+    def found(python, torch, pinned):
+        return {"python": python, "pinned": pinned, "versions": {"torch": torch}}
+
+    def recorded(inside, *checked):
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("everlearn/py.typed", inside)
+        check.record(file, (wheel, wheel), list(checked), [])
+        return json.loads(file.read_text())["checked"]
+
+    monkeypatch.setattr(check, "call", lambda *words: subprocess.CompletedProcess(words, 0, "0123\n"))
+    wheel, file = tmp_path / "everlearn.whl", tmp_path / "release.json"
+    old, new = found("3.11.7", "2.11.0", True), found("3.12.1", "2.15.0", False)
+    assert recorded("", new) == [new]
+    assert recorded("", old) == [old, new]
+    newer = found("3.12.4", "2.16.0", False)
+    assert recorded("", newer) == [old, newer]
+    assert recorded("another", old) == [old]
+
+
+def test_workflows_call_what_the_makefile_has():
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.M))
+    called = {
+        target
+        for file in (ROOT / ".github" / "workflows").glob("*.yml")
+        for target in re.findall(r"run: make ([\w-]+)", file.read_text())
+    }
+    assert {"test", "check", "docs", "release-check"} <= called <= targets
+
+
+def test_the_citation_and_the_changelog_name_the_version():
+    assert f"\nversion: {everlearn.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"\n## {everlearn.__version__}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,6 +1,7 @@
 """Tables: no figure is cut and no label is lost, however narrow the terminal."""
 
 import io
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,8 @@ from everlearn.data.sources import FileStatus
 from everlearn.experiments import studies
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.report import WIDE, catalogue, console, progress, tables
+from everlearn.experiments.use import Guess
+from everlearn.report import WIDE, catalogue, console, known, progress, tables
 from everlearn.report.sheet import Sheet
 
 LONG = "der+++consolidate, M = 5120, interval = 10"
@@ -50,7 +52,10 @@ FILES = [
     FileStatus(Path("photos/white-tailed-eagle"), "ok", "1,347 + 450 images of 10 classes; on disk 1064x48 (3)"),
     FileStatus(Path("photos/broken.png"), "skipped", "not a picture"),
 ]
+RANKED = [("class number 7", 0.5), ("class number 1", 0.4), ("class number 4", 0.1)]
+GUESSES = [Guess(Path("photos/white-tailed-eagle/in flight over the lake.png"), None, RANKED)]
 ALL = {
+    "guesses": lambda: known.guesses(GUESSES),
     "data": lambda: next(catalogue.files("folder:photos", FILES)),
     "results": lambda: tables.results(ROWS, "digits, in %"),
     "settings": lambda: tables.settings(PAIR, "der+++consolidate on digits, in %"),
@@ -119,6 +124,13 @@ def test_a_word_too_long_for_the_terminal_breaks_and_the_figure_does_not():
     assert max(map(len, text.splitlines())) <= 30 and times("−12.345678", text) == 1 and text.count("x") == 100
 
 
+@pytest.mark.parametrize("width", [40, 60, 120])
+def test_a_class_stands_beside_its_probability(width):
+    lines = printed(known.guesses(GUESSES), width).splitlines()
+    beside = [line for line in lines if line.rstrip().endswith(("50.0", "40.0", "10.0"))]
+    assert len(beside) == 3 and all("class" in line for line in beside)
+
+
 def test_a_table_without_rows_and_one_of_a_single_column_are_tables():
     assert "method" in printed(Sheet(["method"]), 60)
     assert "ACC" in printed(tables.plain("method", "ACC", numbers=True), 60)
@@ -147,6 +159,7 @@ def test_the_live_display_cuts_no_name_and_no_number(monkeypatch, width):
 
 
 # The commands that print tables ---------------------------------------------------------------------------------------
+WORDS = ["--memory", 20, "--epochs", 2, "--set", "batch=32", "--set", "tasks=2", "--set", "classes=0,1,2,3"]
 COMMANDS = {
     "compare": lambda runs: ["compare", runs, "--against", "er"],
     "explain": lambda runs: ["explain", next(runs.glob("*-rer-*"))],
@@ -156,6 +169,13 @@ COMMANDS = {
     "methods": lambda runs: ["methods"],
     "weightings": lambda runs: ["weightings"],
     "memory": lambda runs: ["memory", next(runs.with_name("kept").iterdir())],
+    "run": lambda runs: ["run", "er", "--out", runs, "--seeds", 2, "--no-keep", "--quiet", *WORDS],
+    "repeated": lambda runs: ["again", *runs.with_name("kept").iterdir(), "--out", runs.with_name("again"), "--quiet"],
+    "studies": lambda runs: ["study"],
+    "studied": lambda runs: ["study", runs.with_name("mine.toml"), "--out", runs, "--seeds", 2, "--quiet"],
+    "data": lambda runs: ["data", "check", "digits"],
+    "method": lambda runs: ["methods", "der++"],
+    "weighting": lambda runs: ["weightings", "relation"],
 }
 
 
@@ -163,6 +183,8 @@ COMMANDS = {
 def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("tables")
     everlearn.run("er", out=root / "kept", seed=0, **SMALL)
+    grid = "".join(f"{key} = {json.dumps([value])}\n" for key, value in SMALL.items())
+    (root / "mine.toml").write_text(f'question = "which?"\n[[grid]]\nmethod = ["er", "rer"]\n{grid}')
     return make(root / "runs")
 
 
@@ -179,5 +201,5 @@ def test_a_command_says_the_same_figures_at_any_width(runs, name, monkeypatch):
     assert len(whole) > 40
     for width in (60, 80, 120):
         text = said(width)
-        assert "…" not in text and not figures(whole) - figures(text), width
+        assert not {"…", "\ufffd"} & {*text} and not figures(whole) - figures(text), width
         assert max(map(len, text.splitlines())) <= width, width

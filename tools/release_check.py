@@ -1,16 +1,18 @@
 """Is this a release people can install? Build it, look into it, install it in clean environments and use it there.
 
-    python tools/release_check.py [--python 3.12 …] [--torch 2.13.0 …] [--without-cuda] [--out DIR] [--json FILE]
+    python tools/release_check.py [--python 3.12 …] [--torch newest …] [--without-cuda] [--out DIR] [--json FILE]
 
 Wheel and sdist are built of the files git knows, in a folder of their own. Each environment is a new one with the wheel
-and nothing of this repository: the oldest versions pyproject.toml allows together with the oldest torch, and what pip
-takes by itself with the others. Every warning counts as a fault, those that Python hides from users too.
+and nothing of this repository: once with the oldest versions pyproject.toml allows, once with what pip takes by itself.
+The wheel is used there, then taken out, and the sdist put in its place. Every warning counts as a fault, those that
+Python hides from users too, and so does anything else on stderr.
 
 torch is often to be had with gigabytes of CUDA packages alone. `--without-cuda` leaves these packages out; it is for
 machines that have the libraries elsewhere on their path.
 """
 
 import argparse
+import hashlib
 import itertools
 import json
 import os
@@ -23,15 +25,17 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from functools import partial
 from pathlib import Path
 
 from packaging.metadata import Metadata
 
 ROOT = Path(__file__).parents[1]
-PYTHONS = ("3.11", "3.12", "3.13")
+PYTHONS, TORCHES = ("3.11", "3.12", "3.13"), ("oldest", "newest")
 EXTRAS = ("images", "onnx", "ray", "slurm", "tune", "report")  # those for users
 BESIDE = {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "top_level.txt", "licenses/LICENSE"}
 APART = {"tests", "results", "docs", "benchmarks", "torture", "tools"}  # for those who have the repository
+FIRST = 3  # the steps that are taken with the sdist, too
 CUDA = re.compile("nvidia|cuda|triton")
 LEARNER = """
 import sys, torch, everlearn
@@ -48,7 +52,7 @@ import everlearn
 from everlearn import registry
 for kind in ("method", "weighting"):
     for name in registry.known(kind):
-        everlearn.run(**{"method": "der++", kind: name}, epochs=1, memory=20)
+        everlearn.run(**{"method": "der++", kind: name}, classes=["0", "1", "2", "3"], tasks=2, epochs=1, memory=20)
 """
 
 
@@ -112,9 +116,7 @@ def inspect(wheel: Path, sdist: Path) -> None:
     demand(set(contents(wheel)) == expected, f"in the wheel, or missing: {sorted(set(contents(wheel)) ^ expected)}")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()} - {""}
-    foreign = {
-        name for name in names if name.partition("/")[0] in ("tests", "results", "docs", "benchmarks", "torture")
-    }
+    foreign = {name for name in names if name.partition("/")[0] in APART}
     demand(not foreign, f"in the sdist: {sorted(foreign)}")
     needed = {f"src/{name}" for name in package} | {"pyproject.toml", "README.md", "LICENSE"}
     demand(needed <= names, f"not in the sdist: {sorted(needed - names)}")
@@ -142,11 +144,6 @@ def oldest() -> dict[str, str]:
     return dict(of.split(">=") for of in wanted if ">=" in of)
 
 
-def newest() -> str:
-    """The torch pip would take."""
-    return re.search(r"\((.+)\)", call(sys.executable, "-m", "pip", "index", "versions", "torch").stdout)[1]
-
-
 def wanted(wheel: Path, extra: str = "") -> list[str]:
     """What the wheel, or one of its extras, asks for."""
     every = metadata(wheel).requires_dist
@@ -157,33 +154,41 @@ def wanted(wheel: Path, extra: str = "") -> list[str]:
     return [f"{of.name}{of.specifier}" for of in every]
 
 
-def install(python: Path, wheel: Path, torch: str, floors: dict[str, str], without_cuda: bool) -> None:
-    """The wheel and what it asks for, as a user would, with one torch."""
-    pins = python.parent / "pins.txt"
-    pins.write_text("".join(f"{name}=={version}\n" for name, version in {**floors, "torch": torch}.items()))
-    pip = (python, "-m", "pip", "--disable-pip-version-check")
-    put = (*pip, "install", "--quiet", "--constraint", pins)
+def pip(python: Path, *words: object) -> str:
+    return call(python, "-m", "pip", "--disable-pip-version-check", *words).stdout
+
+
+def install(python: Path, what: Path, asked: list[str], pins: dict[str, str], without_cuda: bool) -> None:
+    """The wheel or the sdist, and what it asks for, as a user would."""
+    constraints = python.parent / "pins.txt"
+    constraints.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
+    put = partial(pip, python, "install", "--quiet", "--constraint", constraints)
     if without_cuda:
-        call(*put, "--no-deps", f"torch=={torch}")
+        put("--no-deps", next(of for of in asked if of.startswith("torch")))
         ask = "import importlib.metadata as m; print(*m.requires('torch'), sep='\\n')"
         of_torch = [line for line in call(python, "-c", ask).stdout.splitlines() if "extra ==" not in line]
-        of_ours = [name for name in wanted(wheel) if not name.startswith("torch")]
-        call(*put, *of_ours, *(name for name in of_torch if not CUDA.search(name)))
-        call(*put, "--no-deps", wheel)
+        put(*(of for of in asked if not of.startswith("torch")), *(of for of in of_torch if not CUDA.search(of)))
+        put("--no-deps", what)
     else:
-        call(*put, wheel)
-        call(*pip, "check")
-    call(*put, "--dry-run", *(of for extra in EXTRAS for of in wanted(wheel, extra)))
-    call(*put, *wanted(wheel, "images"), *wanted(wheel, "report"))
+        put(what)
+        pip(python, "check")
+
+
+def install_extras(python: Path, wheel: Path) -> None:
+    """Those of the report, and of pictures; the others can be had."""
+    pins = ("--constraint", python.parent / "pins.txt")
+    pip(python, "install", "--quiet", *pins, "--dry-run", *(of for extra in EXTRAS for of in wanted(wheel, extra)))
+    pip(python, "install", "--quiet", *pins, *wanted(wheel, "images"), *wanted(wheel, "report"))
 
 
 def steps(python: Path, wheel: Path) -> dict[str, tuple[object, ...]]:
-    """What a newcomer would do, in this order."""
+    """What a newcomer would do, in this order. The first ones are done with the sdist, too."""
     ours, run = python.parent / "everlearn", "runs/digits-der++-m50-e1-s0-*"
     readme = re.search(r"```python\n(.*?)```", metadata(wheel).description, re.S)[1]
     return {
         "version": (ours, "--version"),
         "demo": (ours, "demo", "--seeds", "1", "--quiet"),
+        "a learner": (python, "-c", LEARNER),
         "run": (ours, "run", "der++", "--memory", "50", "--epochs", "1", "--quiet"),
         "run again": (python, "-m", "everlearn", "run", "rder", "--epochs", "1", "--quiet"),
         "compare": (ours, "compare", "runs"),
@@ -194,7 +199,6 @@ def steps(python: Path, wheel: Path) -> dict[str, tuple[object, ...]]:
         "export": (ours, "export", run, "net.safetensors"),
         "export for torch": (ours, "export", run, "net.pt2"),
         "README": (python, "-c", readme),
-        "a learner": (python, "-c", LEARNER),
         "all methods and weightings": (python, "-c", METHODS),
         "two ranks": (
             *(python, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "everlearn"),
@@ -203,43 +207,50 @@ def steps(python: Path, wheel: Path) -> dict[str, tuple[object, ...]]:
     }
 
 
-def use(python: Path, wheel: Path, folder: Path) -> list[str]:
-    """Take every step; a warning on the way is a fault."""
+def use(python: Path, wheel: Path, folder: Path, first: int | None = None) -> list[str]:
+    """Take every step, or the first ones; a warning on the way is a fault."""
     kept = ("PATH", "LANG", "LD_LIBRARY_PATH", "TMPDIR")
     env = {name: os.environ[name] for name in kept if name in os.environ}
     env |= {"HOME": str(folder), "PYTHONWARNINGS": "default", "OMP_NUM_THREADS": "1"}
-    taken, faults = steps(python, wheel), []
+    folder.mkdir()
+    taken, faults = dict(list(steps(python, wheel).items())[:first]), []
     for name, words in taken.items():
         try:
             found = [next(folder.glob(word), word) if str(word).startswith("runs/") else word for word in words]
             said = call(*found, cwd=folder, env=env).stderr.strip()
-            demand("Warning" not in said, f"a warning:\n{said[:1500]}")
+            demand(not said, f"on stderr:\n{said[:1500]}")
         except Fault as fault:
             faults.append(f"{name}: {fault}")
     demand(not faults, "\n".join(faults))
-    demand("vega" in (folder / "report.html").read_text(), "the page of `everlearn report` has no charts")
     return list(taken)
 
 
-def environment(base: Path, wheel: Path, torch: str, floors: dict[str, str], without_cuda: bool) -> dict:
+def environment(base: Path, built: tuple[Path, Path], pins: dict[str, str], without_cuda: bool) -> dict:
     """One clean environment, and what was found in it."""
+    wheel, sdist = built
     with tempfile.TemporaryDirectory(prefix="everlearn-release-") as temporary:
         folder = Path(temporary)
         call(base, "-m", "venv", folder / "env")
         python = folder / "env" / "bin" / "python"
         begun = time.monotonic()
-        install(python, wheel, torch, floors, without_cuda)
+        install(python, wheel, wanted(wheel), pins, without_cuda)
+        install_extras(python, wheel)
         installed = time.monotonic()
-        (folder / "empty").mkdir()
-        done = use(python, wheel, folder / "empty")
+        done = use(python, wheel, folder / "wheel")
+        demand("vega" in (folder / "wheel" / "report.html").read_text(), "the page of `everlearn report` has no charts")
+        pip(python, "uninstall", "--quiet", "--yes", "everlearn")
+        install(python, sdist, wanted(wheel), pins, without_cuda)
+        done_with_sdist = use(python, wheel, folder / "sdist", FIRST)
         ended = time.monotonic()
-        listed = json.loads(call(python, "-m", "pip", "list", "--format", "json").stdout)
+        listed = json.loads(pip(python, "list", "--format", "json"))
         direct = {re.split("[>=<]", of)[0].lower() for of in wanted(wheel)}
         return {
             "python": call(python, "-c", "import platform; print(platform.python_version())").stdout.strip(),
+            "pinned": bool(pins),
             "versions": {of["name"].lower(): of["version"] for of in listed if of["name"].lower() in direct},
             "without CUDA packages": without_cuda,
-            "steps": done,
+            "wheel": done,
+            "sdist": done_with_sdist,
             "seconds": {"install": round(installed - begun), "use": round(ended - installed)},
         }
 
@@ -247,7 +258,7 @@ def environment(base: Path, wheel: Path, torch: str, floors: dict[str, str], wit
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--python", nargs="+", default=PYTHONS, help="versions of Python; 3.11, 3.12 and 3.13")
-    parser.add_argument("--torch", nargs="+", help="versions of torch; the oldest allowed and the newest there is")
+    parser.add_argument("--torch", nargs="+", default=TORCHES, help="oldest (of all that is asked for), newest, 2.13.0")
     parser.add_argument("--without-cuda", action="store_true", help="leave out the CUDA packages torch asks for")
     parser.add_argument("--out", type=Path, metavar="DIR", help="keep the wheel and the sdist that were checked")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write down what was checked")
@@ -259,31 +270,47 @@ def main() -> int:
         except Fault as fault:
             print(fault, file=sys.stderr)
             return 1
-        about = {path.name: {"bytes": path.stat().st_size} for path in built}
-        print(*about, "hold what they should", flush=True)
-        checked, faults = every(built[0], given.python, given.torch, given.without_cuda)
+        print(*(path.name for path in built), "hold what they should", flush=True)
+        checked, faults = every(built, given.python, given.torch, given.without_cuda)
         if given.out and not faults:
             shutil.copytree(built[0].parent, given.out, dirs_exist_ok=True)
-    if given.json:
-        command = " ".join(["python", "tools/release_check.py", *sys.argv[1:]])
-        commit = call("git", "rev-parse", "--short=10", "HEAD").stdout.strip()
-        record = {"command": command, "commit": commit, "built": about, "checked": checked, "faults": faults}
-        given.json.write_text(json.dumps(record, indent=1) + "\n")
+        if given.json:
+            record(given.json, built, checked, faults)
     return 1 if faults else 0
 
 
-def every(wheel: Path, pythons: list[str], torches: list[str] | None, without_cuda: bool) -> tuple[list, list]:
+def record(file: Path, built: tuple[Path, Path], checked: list[dict], faults: list[dict]) -> None:
+    """Write down what was checked. What the file says of other environments stays, if it is about the same wheel."""
+    parts = (name.encode() + b"\0" + data for name, data in sorted(contents(built[0]).items()))
+    digest = hashlib.sha256(b"\0".join(parts)).hexdigest()
+    known = json.loads(file.read_text()) if file.exists() else {}
+    where = lambda of: (of["python"].split(".")[:2], of["pinned"], of["versions"]["torch"] if of["pinned"] else "")
+    here = [where(of) for of in checked]
+    kept = [of for of in known.get("checked", ()) if known["contents"] == digest and where(of) not in here]
+    document = {
+        "commit": call("git", "describe", "--always", "--abbrev=40", "--dirty=+").stdout.strip(),
+        "contents": digest,
+        "built": {path.name: path.stat().st_size for path in built},
+        "checked": sorted([*kept, *checked], key=where),
+        "faults": faults,
+    }
+    file.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def every(built: tuple[Path, Path], pythons: list[str], torches: list[str], without_cuda: bool) -> tuple[list, list]:
     """Each Python with each torch: what was checked, and what is wrong."""
-    floors = oldest()
     checked, faults = [], []
-    for version, torch in itertools.product(pythons, torches or [floors["torch"], newest()]):
+    for version, torch in itertools.product(pythons, torches):
         where = f"Python {version}, torch {torch}"
         try:
             base = interpreter(version)
             demand(base is not None, "not checked, there is no such Python here")
-            found = environment(base, wheel, torch, floors if torch == floors["torch"] else {}, without_cuda)
+            pins = {"oldest": oldest(), "newest": {}}.get(torch, {"torch": torch})
+            found = environment(base, built, pins, without_cuda)
             checked.append(found)
-            print(f"{where}: {len(found['steps'])} steps and no warning, {found['seconds']['use']} s", flush=True)
+            taken = f"{len(found['wheel'])} steps with the wheel and {len(found['sdist'])} with the sdist"
+            said = f"torch {found['versions']['torch']}: {taken}, no warning, {found['seconds']['use']} s"
+            print(f"Python {found['python']}, {said}", flush=True)
         except Fault as fault:
             faults.append({"where": where, "fault": str(fault)})
             print(f"{where}: {fault}", file=sys.stderr, flush=True)

@@ -33,10 +33,20 @@ COMMANDS = (
 FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
+WHOLE = 10_000  # letters of a sentence
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
 
 
-class Group(typer.core.TyperGroup):
+class Listed(typer.core.TyperGroup):
+    """Commands that are listed with their first sentence, folded where the terminal is narrow and never cut."""
+
+    def format_commands(self, ctx, formatter) -> None:
+        commands = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, of.get_short_help_str(WHOLE)) for name, of in commands.items() if of])
+
+
+class Group(Listed):
     """Commands that are imported when they are needed; a wrong word is answered in one sentence, as any wrong input."""
 
     def list_commands(self, ctx) -> list[str]:

@@ -6,12 +6,16 @@ from typing import Annotated
 
 import typer
 
-from everlearn.cli.app import answered
+from everlearn.cli.app import Listed, answered
 from everlearn.cli.options import Data, Quiet
 from everlearn.errors import BadInput
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, add_completion=False, help="Fetch data sets and see what is there."
+    cls=Listed,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    help="Fetch data sets and see what is there.",
 )
 
 

@@ -19,8 +19,9 @@ def app(
     ] = None,
     edited: Edited = False,
 ) -> None:
-    """See what a run learned and forgot: accuracy of each class over the tasks, what was forgotten to what, what the
-    memory holds; of a relational run also the weights over training, the net's answers, which classes disturb which."""
+    """See what a run learned and forgot: accuracy of each class over the tasks, and which it was taken for. Also what
+    the memory holds, and of a relational run the weights over training, the net's answers, which classes disturb
+    which."""
     from everlearn.report import console
     from everlearn.report.page import page
     from everlearn.report.terminal import show

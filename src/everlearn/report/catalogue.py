@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from rich.text import Text
+
 from everlearn import registry
 from everlearn.data import STREAMS, sources
 from everlearn.errors import unknown
@@ -35,9 +37,9 @@ def shown(value: object) -> str:
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def flowing(text: str) -> str:
-    """Lines as long as the terminal's."""
-    return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+def flowing(text: str) -> Text:
+    """Paragraphs with lines as long as the terminal's."""
+    return Text(re.sub(r"(?<=\S)\n(?=\S)", " ", text))
 
 
 def methods() -> Iterator[Sheet]:
@@ -56,7 +58,7 @@ def weightings() -> Iterator[Sheet]:
     yield table
 
 
-def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
+def method(name: str, weighting: str | None = None) -> Iterator[str | Text | Sheet]:
     """The equation and every setting, with its default on each stream."""
     resolved = {stream: Experiment.of(name, stream, weighting=weighting, device="cpu") for stream in STREAMS}
     first = resolved["digits"]
@@ -80,7 +82,7 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
         yield "cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items())
 
 
-def weighting(name: str) -> Iterator[str | Sheet]:
+def weighting(name: str) -> Iterator[str | Text | Sheet]:
     if not registry.refers("weighting", name) and name not in registry.known("weighting"):
         raise unknown("weighting", name, registry.known("weighting"))
     thing = look_up("weighting", name).thing

@@ -13,11 +13,11 @@ from everlearn.report.sheet import Sheet
 
 
 def guesses(found: Sequence[Guess]) -> Sheet:
-    """A row per sample; further classes below the most likely one."""
+    """A row per class, so that each stands beside its probability; the first one of a sample names the file."""
     table = tables.plain("file", "class", "probability,\nin %", numbers=True, labels=2)
     for guess in found:
-        likely = "\n".join(f"{100 * chance:.1f}" for _, chance in guess.ranked)
-        table.add_row(guess.name, "\n".join(str(name) for name, _ in guess.ranked), likely)
+        for place, (name, chance) in enumerate(guess.ranked):
+            table.add_row("" if place else guess.name, str(name), f"{100 * chance:.1f}")
     return table
 
 
