@@ -165,6 +165,8 @@ def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
 
 def test_methods_weightings_and_streams_are_all_listed():
     assert all(f" {name} " in call("methods").stdout for name in (*registry.METHODS, *registry.ALIASES))
+    described = [call("methods der++").stdout, call("weightings relation").stdout]
+    assert all("\n\nDeparts: " in text and "\ufffd" not in text for text in described), "paragraphs are paragraphs"
     assert all(f" {name} " in call("weightings").stdout for name in registry.WEIGHTINGS)
     assert all(f" {name} " in call("streams").stdout for name in (*STREAMS, "npz:FILE", "folder:DIR"))
 
