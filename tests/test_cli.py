@@ -165,6 +165,8 @@ def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
 
 def test_methods_weightings_and_streams_are_all_listed():
     assert all(f" {name} " in call("methods").stdout for name in (*registry.METHODS, *registry.ALIASES))
+    described = [call("methods der++").stdout, call("weightings relation").stdout]
+    assert all("\n\nDeparts: " in text and "\ufffd" not in text for text in described), "paragraphs are paragraphs"
     assert all(f" {name} " in call("weightings").stdout for name in registry.WEIGHTINGS)
     assert all(f" {name} " in call("streams").stdout for name in (*STREAMS, "npz:FILE", "folder:DIR"))
 
@@ -412,6 +414,11 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("run er --memmory 3", "--memory"),
         ("run er --stream digit", "did you mean 'digits'"),
         ("run er --stream zzz", "known: cifar10"),
+        ("run er --stream .", "did you mean 'folder:.'"),
+        ("run er --stream mine.npz", "did you mean 'npz:mine.npz'"),
+        ("run er --stream npz:.", "is a folder; folder:"),
+        ("run er --network net.py", "did you mean 'net.py:NAME'"),
+        ("run derpp", "did you mean 'der++'"),
         ("run er --set lrr=1", "did you mean 'lr'"),
         ("run er --set lr", "KEY=VALUE"),
         ("run er --set cls=1", "did you mean 'classes'"),

@@ -24,7 +24,9 @@ from typer.testing import CliRunner, Result
 import everlearn
 from everlearn import Learner
 from everlearn.cli import app as cli
+from everlearn.experiments import use
 from everlearn.learner.saved import LEARNER
+from everlearn.report import known
 from everlearn.report.png import png
 
 NET = '''"""A network for vectors."""
@@ -164,10 +166,19 @@ def test_a_new_class_is_learned_and_the_run_stays_as_it_was(run):
     assert of["noise"]["new"] and not of["3"]["new"] and of["noise"]["acc"] == 100 and of["noise"]["kept"] > 0
     assert (of["3"]["samples"], of["0"]["samples"], of["0"]["acc"]) == (8, 0, None) and of["0"]["kept"] > 0
     assert found["validation"]["samples"] == 4
+    assert found["others"]["samples"] == 50 - Learner.load(run).kept()["3"]
     assert (
         json.loads(said(["predict", "model", "photos/noise/1.jpg", "--json"]).stdout)["predictions"][0]["class"]
         == "noise"
     )
+
+
+def test_what_a_lesson_does_to_the_other_classes_is_said():
+    lesson = lambda before, after: use.Lesson([], 1.0, 3, 0, None, use.Others(60, before, after))
+    lost, kept = known.others(lesson(0.783, 0.1)), known.others(lesson(0.783, 0.75))
+    assert lost.endswith("78.3 % were right, 10.0 % are now: more --epochs than 3 rehearse them longer.")
+    assert kept == "Of 60 samples kept of other classes 78.3 % were right, 75.0 % are now."
+    assert known.others(use.Lesson([], 1.0, 3, 0, None, None)) is None
 
 
 def test_one_goes_on_again_and_again_beside_the_run(run, monkeypatch):

@@ -98,6 +98,9 @@ def test_a_learner_goes_into_pipelines_and_searches():
     assert cross_val_score(make_pipeline(StandardScaler(), learner()), x, y, cv=3).mean() > 0.85
     search = GridSearchCV(learner(), {"memory": [10, "balanced:30"]}, cv=2).fit(x, y)
     assert search.best_params_["memory"] in (10, "balanced:30")
+    piped = make_pipeline(StandardScaler(), learner(epochs=2))
+    search = GridSearchCV(piped, {"learner__lr": [1e-6, 0.1]}, cv=2).fit(x, y)
+    assert search.best_params_ == {"learner__lr": 0.1}
 
 
 def test_partial_fit_is_told_all_classes_once():
@@ -114,5 +117,15 @@ def test_settings_can_be_read_and_set():
     one = learner(seed=3)
     assert one.get_params()["seed"] == 3 and one.get_params()["training"].epochs == 10
     assert one.set_params(memory=7).capacity == 7
+    assert one.set_params(lr=0.5, epochs=2).training == everlearn.Training(epochs=2, batch=8, lr=0.5)
     with pytest.raises(everlearn.BadInput, match="unknown setting of a Learner 'memry'; did you mean 'memory'"):
         one.set_params(memry=7)
+
+
+def test_a_learner_says_what_it_is():
+    x, y = flowers()
+    one = learner(weighting="consolidate", epochs=1)
+    assert repr(one) == "<Learner: ER weighed by Consolidate; tasks 0, classes 0, samples kept 0 of 50>"
+    assert repr(one.update(x, y)) == "<Learner: ER weighed by Consolidate; tasks 1, classes 3, samples kept 50 of 50>"
+    lower = everlearn.Learner(Padded(), "finetune")
+    assert repr(lower) == "<Learner: FineTune; tasks 0, classes 0>"

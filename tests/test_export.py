@@ -123,6 +123,15 @@ def test_a_network_torch_cannot_follow_is_told_in_a_sentence_and_leaves_no_file(
     assert capfd.readouterr() == ("", "")
 
 
+def test_tied_weights_are_exported_each_by_its_name(tmp_path):
+    network = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4), nn.Linear(4, 2))
+    network[2].weight = network[0].weight
+    taught(network, torch.randn(8, 4)).export(tmp_path / "net.safetensors")
+    network[0].weight = nn.Parameter(torch.zeros(4, 4))
+    network.load_state_dict(found := load_file(tmp_path / "net.safetensors"))
+    assert torch.equal(found["0.weight"], found["2.weight"]) and found["0.weight"].any()
+
+
 def test_what_cannot_be_exported_is_refused(tmp_path):
     stream = toy()
     learner = learner_of("icarl", stream)

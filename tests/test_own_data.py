@@ -132,7 +132,8 @@ def test_images_are_stored_channels_first_however_they_come():
         (lambda: Pairs({"x": X[0]}), "a sample must be a pair (input, label), not a dict"),
         (lambda: (np.array(["a", "b"]), [0, 1]), "they must be numbers"),
         (lambda: 7, "a int cannot be learned from; give a Dataset, a DataLoader"),
-        (lambda: X, "a Tensor cannot be learned from"),
+        (lambda: X, "there are no labels; give them beside the samples"),
+        (lambda: X.numpy(), "there are no labels"),
         (lambda: (X.masked_fill(X > 1, torch.inf), Y), "NaN or inf"),
         (lambda: (X.long(), Y), "the network cannot take int64 samples of shape (6,)"),
         (lambda: (X[:, :5], Y), "the network cannot take float32 samples of shape (5,)"),
@@ -450,7 +451,7 @@ def test_a_folder_that_holds_no_learner_is_refused(tmp_path):
     with refused("holds weights and no code; give a network like it had"):
         Learner.load(tmp_path)
     for other in (nn.Linear(6, 4), network(width=7), nn.Sequential(nn.Linear(6, 16), nn.Linear(16, 4))):
-        with refused("this state is of another network"):
+        with refused("this state is of another network: what was saved has "):
             Learner.load(tmp_path, other)
     with refused("lr is what the learner was saved with"):
         Learner.load(tmp_path, network(), lr=0.1)
@@ -581,6 +582,33 @@ def test_other_data_can_be_tested_on_with_classes_never_met_counted_as_wrong():
         learner.update(X, Y, validation=(X[:0], Y[:0]))
     with refused("a learner takes one kind"):
         learner.update(X, Y, validation=(X[:, :2], Y))
+
+
+def test_what_was_hardly_meant_is_said_once():
+    pixels = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    images = torch.rand(12, 1, 8, 8)
+    for own, x, words in (
+        (nn.Sequential(network(3), nn.Softmax(1)), X, "the network answers with probabilities"),
+        (pixels, images * 255, "images are floats up to 25"),
+    ):
+        learner = learner_of(own=own, classes=range(3))
+        with pytest.warns(everlearn.errors.Notice, match=words):
+            learner.update(x, Y)
+        with warnings.catch_warnings(action="error"):
+            learner.update(x, Y)
+    with warnings.catch_warnings(action="error"):
+        learner_of(own=pixels).update(images, Y)
+        learner_of().update(X, Y)
+
+
+def test_what_can_be_mended_is_said_with_the_mistake():
+    images = torch.zeros(12, 8, 8, 3, dtype=torch.uint8)
+    with refused("channels first: give x.permute(0, 3, 1, 2)"):
+        learner_of(own=nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 3))).update(images, Y)
+    with refused("a sample alone is a batch of one: x[None]"):
+        taught().predict(X[0])
+    with refused("unknown setting of a Learner 'learning_rate'; did you mean 'lr'?"):
+        learner_of(learning_rate=0.1)
 
 
 def test_patience_ends_a_task_when_it_gets_no_better():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -16,7 +17,7 @@ from everlearn.core.ledger import policy
 from everlearn.core.plan import POOLS, TURNS, Draw, reservoir
 from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
-from everlearn.errors import BadInput, number, parsed, shown, unknown
+from everlearn.errors import BadInput, Notice, number, parsed, shown, unknown
 from everlearn.methods.base import Method
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
@@ -119,7 +120,9 @@ def samples(learner, x: Tensor) -> None:
     held = None if learner.memory is None else learner.memory.x
     if held is not None and (x.shape[1:], x.dtype) != (held.shape[1:], held.dtype):
         kind = lambda of: f"{of.dtype} samples of shape {tuple(of.shape[1:])}"
-        raise BadInput(f"{kind(x)} after {kind(held)}; a learner takes one kind")
+        single = x.shape == held.shape[1:] and x.dtype == held.dtype
+        remedy = "a sample alone is a batch of one: x[None]" if single else "a learner takes one kind"
+        raise BadInput(f"{kind(x)} after {kind(held)}; {remedy}")
     if x.is_floating_point() and not all(map(torch.isfinite, x.aminmax())):
         raise BadInput("samples have a value that is NaN or inf; leave such samples out, or fill them in")
     if not isinstance(learner.inputs, Pixels):
@@ -166,13 +169,28 @@ def ready(learner, task: Task, batch: int) -> None:
             top = learner.inputs.top
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     trainable(learner)
-    tried(lambda: learner.logits(x[:1]), x)  # a network that answers otherwise is refused now
+    answers = tried(lambda: learner.logits(x[:2]), x)  # a network that answers otherwise is refused now
+    if not learner.tasks:
+        _doubtful(learner, x, answers)
     norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
     if batch == ranks.world_size() and any(isinstance(module, norms) for module in learner.net.module.modules()):
         try:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def _doubtful(learner, x: Tensor, answers: Tensor) -> None:
+    """What can be learned, but was hardly meant so, is said."""
+    told = lambda words: warnings.warn(words, Notice, stacklevel=2)
+    if learner.classes > 1 and answers.min() >= 0 and torch.allclose(answers.sum(1), torch.ones_like(answers[:, 0])):
+        told("the network answers with probabilities; leave its softmax away, for the loss has one and wants logits")
+    pictures = learner.given_inputs is None and x.is_floating_point() and x.ndim == 4 and x.shape[1] in (1, 3)
+    if pictures and x.min() >= 0 and 128 < (high := float(x.max())) <= 255:
+        told(
+            f"images are floats up to {high:g}, and reach the network so; "
+            "give them as uint8, or inputs=everlearn.Pixels(), and they are divided by 255"
+        )
 
 
 def trainable(learner) -> None:
@@ -190,10 +208,12 @@ def tried(ask: Callable[[], Any], x: Tensor) -> Any:
     except (RuntimeError, TypeError, IndexError) as error:
         words = str(error).strip().splitlines() or [type(error).__name__]
         kind = f"{str(x.dtype).removeprefix('torch.')} samples of shape {tuple(x.shape[1:])}"
-        raise BadInput(
-            f"the network cannot take {kind} ({words[0]}); `inputs` says how they become what it takes, "
-            "such as inputs=lambda x: x.float()"
-        ) from error
+        remedy = "`inputs` says how they become what it takes, such as inputs=lambda x: x.float()"
+        if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+            remedy = (
+                "torch has an image's channels first: give x.permute(0, 3, 1, 2), of an array x.transpose(0, 3, 1, 2)"
+            )
+        raise BadInput(f"the network cannot take {kind} ({words[0]}); {remedy}") from error
 
 
 def answer(learner, answer: Tensor, samples: int) -> None:
@@ -241,7 +261,9 @@ def shapes(learner, state: Mapping[str, Tensor], known: Mapping[str, Any] | None
             if (full := f"{head}.{name}".removeprefix(".")) in own and its.get(full):
                 own[full] = (its[full][0], *own[full][1:])
     if its != own:
-        raise BadInput("this state is of another network")
+        name = next(name for name in [*its, *own] if its.get(name) != own.get(name))
+        has = lambda of: f"has {name} of shape {list(of[name])}" if name in of else f"has no {name}"
+        raise BadInput(f"this state is of another network: what was saved {has(its)}, and the one given {has(own)}")
     weighting = shapes(part(state, "weighting"))
     if any(weighting.get(name) != tuple(shape) for name, shape in learner.begun.items()):
         raise BadInput(f"this state is of a {type(learner.method.weighting).__name__} with other sizes")

@@ -4,6 +4,7 @@ import contextlib
 import difflib
 import json
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from numbers import Integral, Real
@@ -12,6 +13,8 @@ from typing import Any
 LONG = 200  # characters of a value in a sentence
 FEW = 3  # values of a list are named one by one
 PLAIN = (bool, int, float, str, type(None))
+# What other libraries call it.
+ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
 
 
 class EverlearnError(Exception):
@@ -110,6 +113,17 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
     """The error for a name that is not there, with the nearest right one."""
     known = list(known)
     words = given if isinstance(given, str) and len(given) <= LONG else shown(given).strip("'")
-    near = difflib.get_close_matches(words.lower(), known, n=1, cutoff=0.5)
+    near = _meant(kind, words, known) or difflib.get_close_matches(words.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
     return BadInput(f"unknown {kind} '{words}'; {hint}")
+
+
+def _meant(kind: str, words: str, known: list[str]) -> list[str]:
+    """What others call so, or how the file or folder of that name is named."""
+    if ELSEWHERE.get(words.lower()) in known:
+        return [ELSEWHERE[words.lower()]]
+    if words.endswith(".py"):
+        return [f"{words}:NAME"]
+    if kind in ("stream", "data set"):
+        return [f"npz:{words}"] * words.endswith(".npz") or [f"folder:{words}"] * os.path.isdir(words)
+    return []

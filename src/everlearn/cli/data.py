@@ -54,5 +54,8 @@ def check(
     if unread := [status for status in statuses if status.state == "unreadable" and sources.own(name)]:
         raise BadInput(f"{name} has files that cannot be read, {len(unread)} of them; repair or remove them")
     if any(status.state not in ("ok", "present", "skipped", "cache") for status in statuses):
-        fetched = "" if sources.own(name) else f"everlearn data get {name} fetches it, or "
-        raise BadInput(f"{name} is not whole; {fetched}put the files named above in their place")
+        if own := sources.own(name):
+            raise BadInput(f"there is no {'folder' if own[0] == 'folder' else 'file'} {own[1]}")
+        raise BadInput(
+            f"{name} is not whole; everlearn data get {name} fetches it, or put the files named above in their place"
+        )

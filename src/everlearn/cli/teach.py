@@ -72,6 +72,8 @@ def app(
     screen.print(known.lesson(lesson, f"{data}: {100 * lesson.right:.1f} % right"))
     if lesson.validation is not None and not quiet:
         screen.print(f"Right of the {lesson.held_out} samples held out: {100 * lesson.validation:.1f} %")
+    if others := known.others(lesson):
+        screen.print(others)
     if lost := [str(known.name) for known in lesson.classes if known.samples and not known.kept and learner.capacity]:
         words = f"The memory has room for none of {', '.join(lost)}, which may be forgotten; a run with"
         screen.print(f"{words} --memory balanced:{learner.capacity} keeps as many of each class.", style="dim")

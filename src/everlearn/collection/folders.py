@@ -57,7 +57,7 @@ class Look:
     def found(self) -> Found:
         """All that is there."""
         if not os.path.lexists(self.root):
-            raise BadInput(f"there is no {self.given}")
+            raise BadInput(f"there is no file or folder {self.given}")
         found = Found()
         if not self.root.is_dir():
             self._document(self.root, _stat(self.root), found)

@@ -389,6 +389,7 @@ class MainNet:
             self.read.append(read[-1].to(self.theta.dtype))
         if not isinstance(answer, Tensor):
             raise BadInput(
-                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit per class"
+                f"the network answers with a {type(answer).__name__}; it should be a tensor, one logit per class: "
+                "let the forward of a module around it pick that"
             )
         return answer.to(self.theta.dtype)

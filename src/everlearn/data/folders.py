@@ -74,6 +74,8 @@ def others(folder: Path) -> Counter[str]:
 
 def _halves(path: Path) -> dict[str, Classes]:
     """The class folders under `train` and `test`, or those under the path itself, as the half ''."""
+    if path.is_file():
+        raise BadInput(f"{path} is a file; npz:{path} names one of arrays")
     if not path.is_dir():
         raise BadInput(f"there is no folder {path}")
     splits = [half for half in ("train", "test") if photos.subfolders(path / half)]

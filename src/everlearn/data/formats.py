@@ -261,6 +261,8 @@ def npz(path: Path) -> Parts:
     Images are uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with C 1 or 3; where both the second and the last size
     could be the channels, the last one is. Labels are the integers 0..K-1, each of them at least once in both.
     """
+    if path.is_dir():
+        raise BadInput(f"{path} is a folder; folder:{path} names one of pictures")
     if not path.is_file():
         raise BadInput(f"there is no file {path}")
     if not zipfile.is_zipfile(path):

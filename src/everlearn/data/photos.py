@@ -308,7 +308,10 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
     for name, files in classes.items():
         for inside in subfolders(folder / name):
             if next(pictures_under(inside, links=0), None):
-                raise BadInput(f"{inside} holds pictures: a class has them in its own folder, {folder / name}")
+                raise BadInput(
+                    f"{inside} holds pictures: a class has them in its own folder, {folder / name}; "
+                    f"if {inside.name} is a class, give {folder / name} instead of {folder}"
+                )
         if not files:
             raise BadInput(
                 f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}); each folder in {folder} is to be a class"

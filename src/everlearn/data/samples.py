@@ -67,6 +67,8 @@ def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[T
         return (x := _batch(data[0])), _labels(data[1], len(x))
     if isinstance(data, (Dataset, Sequence)) or (isinstance(data, Iterable) and not _array(data)):
         return _stacked([_pair(sample) for sample in _each(data)])
+    if _array(data):
+        raise BadInput("there are no labels; give them beside the samples, one for each: update(x, y), score(x, y)")
     raise BadInput(f"a {type(data).__name__} cannot be learned from; give {WELCOME}")
 
 

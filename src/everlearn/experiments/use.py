@@ -118,12 +118,21 @@ class Known(NamedTuple):
     kept_right: float | None
 
 
+class Others(NamedTuple):
+    """What the memory held of classes that are not among the data: how many, and which share was and is right."""
+
+    samples: int
+    before: float
+    after: float
+
+
 class Lesson(NamedTuple):
     classes: list[Known]
     right: float  # of all samples of the data
     epochs: int
     held_out: int  # samples that were tested on and not learned from
     validation: float | None  # share of them that is right after the last epoch
+    others: Others | None
 
 
 def teach(
@@ -138,11 +147,27 @@ def teach(
         learner.epochs = epochs
     x, y = learner._read(str(data))
     x, before, seen = learner._stored(x), set(learner.labels.names), []
+    others = _others(learner, learner.labels.numbers(y))
+    were = others and _share(learner, *others)
     learner.update(x, y, validation=validation, progress=False if quiet else None, report=seen.append)
     tested = [record.get("validation") for record in seen]
     classes = _known(learner, x, learner.labels.numbers(y), before)
     right = sum(of.right * of.samples for of in classes if of.samples) / len(y)
-    return Lesson(classes, right, len(tested), round((validation or 0) * len(x)), tested[-1])
+    compared = others and Others(len(others[1]), were, _share(learner, *others))
+    return Lesson(classes, right, len(tested), round((validation or 0) * len(x)), tested[-1], compared)
+
+
+def _others(learner: Learner, taught: Sequence[int]) -> tuple[Tensor, Tensor] | None:
+    """What the memory holds of classes that are not among these, if there is any."""
+    if learner.memory is None:
+        return None
+    x, y = learner.memory.held()
+    rows = ~torch.isin(y, torch.tensor(sorted(set(taught)), device=y.device))
+    return (x[rows], y[rows]) if rows.any() else None
+
+
+def _share(learner: Learner, x: Tensor, y: Tensor) -> float:
+    return float((learner._scores(x).argmax(dim=1).to(y.device) == y).double().mean())
 
 
 def _known(learner: Learner, x: Tensor, y: Sequence[int], before: set[Any]) -> list[Known]:

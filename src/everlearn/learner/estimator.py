@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from everlearn.core.theta import widen
 from everlearn.data.samples import gathered
 from everlearn.errors import BadInput, shown, unknown
 from everlearn.learner.labels import plain
+from everlearn.training import Training
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -41,11 +43,14 @@ class Estimator(Checked):
         return dict(self._made_with)
 
     def set_params(self, **params: Any) -> Any:
-        """Be made anew, with these settings changed: all it has learned is gone."""
+        """Be made anew, with these settings changed, `lr=0.1` or a whole `training`: all it has learned is gone."""
+        fields = {field.name for field in dataclasses.fields(Training)}
         for name in params:
-            if name not in self._made_with:
-                raise unknown("setting of a Learner", name, self._made_with)
-        made = self._made_with | params
+            if name not in self._made_with.keys() | fields:
+                raise unknown("setting of a Learner", name, self._made_with.keys() | fields)
+        made = self._made_with | {name: params[name] for name in params if name not in fields}
+        own = {name: params[name] for name in params if name in fields}
+        made["training"] = dataclasses.replace(made["training"], **own)
         network = params["network"] if "network" in params else self._untaught(self._made_with["network"])
         fresh = {key: copy.deepcopy(made[key]) for key in ("method", "weighting")}
         self.__init__(**made | fresh | {"network": network})

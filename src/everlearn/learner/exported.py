@@ -69,7 +69,8 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
 
 def _safetensors(learner: Learner, file: Path) -> None:
     about = saved.document(learner)
-    saved.write(file, plain(learner).state_dict(), {key: about[key] for key in ("format", "classes", "inputs")})
+    weights = {name: tensor.clone() for name, tensor in plain(learner).state_dict().items()}  # tied ones are two there
+    saved.write(file, weights, {key: about[key] for key in ("format", "classes", "inputs")})
 
 
 def _state_dict(learner: Learner, file: Path) -> None:

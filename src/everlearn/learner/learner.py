@@ -133,6 +133,12 @@ class Learner(Answering, Estimator):
         begun = method.weighting.state().items()
         self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
 
+    def __repr__(self) -> str:
+        of = [type(self.method).__name__, type(self.method.weighting).__name__]
+        kept = f", samples kept {sum(self.kept().values())} of {self.capacity}" if self.capacity else ""
+        by = " weighed by ".join(of[: 1 + (of[1] != "Fixed")])
+        return f"<Learner: {by}; tasks {self.tasks}, classes {self.classes}{kept}>"
+
     @property
     def classes(self) -> int:
         """How many the network has outputs for: those met so far, or all of them if they were named."""

@@ -7,8 +7,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from rich.text import Text
-
 from everlearn import registry
 from everlearn.data import STREAMS, sources
 from everlearn.errors import unknown
@@ -37,9 +35,9 @@ def shown(value: object) -> str:
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def flowing(text: str) -> Text:
-    """Paragraphs with lines as long as the terminal's."""
-    return Text(re.sub(r"(?<=\S)\n(?=\S)", " ", text))
+def flowing(text: str) -> list[str]:
+    """Its paragraphs, and what is set apart in them, each in a line as long as the terminal's."""
+    return re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines()
 
 
 def methods() -> Iterator[Sheet]:
@@ -58,13 +56,13 @@ def weightings() -> Iterator[Sheet]:
     yield table
 
 
-def method(name: str, weighting: str | None = None) -> Iterator[str | Text | Sheet]:
+def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
     """The equation and every setting, with its default on each stream."""
     resolved = {stream: Experiment.of(name, stream, weighting=weighting, device="cpu") for stream in STREAMS}
     first = resolved["digits"]
-    yield flowing(described(look_up("method", first.method).thing))
+    yield from flowing(described(look_up("method", first.method).thing))
     if first.weighting.name != "fixed":
-        yield flowing(
+        yield from flowing(
             f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}"
         )
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
@@ -82,11 +80,11 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Text | She
         yield "cifar10 weights by memory: " + "; ".join(f"{size}: {shown(weights)}" for size, weights in sizes.items())
 
 
-def weighting(name: str) -> Iterator[str | Text | Sheet]:
+def weighting(name: str) -> Iterator[str | Sheet]:
     if not registry.refers("weighting", name) and name not in registry.known("weighting"):
         raise unknown("weighting", name, registry.known("weighting"))
     thing = look_up("weighting", name).thing
-    yield flowing(inspect.getdoc(thing) or thing.__name__)
+    yield from flowing(inspect.getdoc(thing) or thing.__name__)
     table = plain("option", "default", title="Options (--set KEY=VALUE)")
     usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
     for key, parameter in options_of("weighting", thing).items():

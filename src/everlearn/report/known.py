@@ -56,6 +56,16 @@ def lesson(of: Lesson, title: str) -> Sheet:
     return table
 
 
+def others(of: Lesson) -> str | None:
+    """What became of the classes that are not among the data, and what helps if they were forgotten."""
+    if of.others is None:
+        return None
+    samples, before, after = of.others
+    words = f"Of {samples} samples kept of other classes {100 * before:.1f} % were right, {100 * after:.1f} % are now"
+    more = f": more --epochs than {of.epochs} rehearse them longer" if after < before - 0.1 else ""
+    return f"{words}{more}."
+
+
 def lesson_document(of: Lesson) -> dict[str, Any]:
     """As plain data, shares in %."""
     share = lambda part: None if part is None else 100 * part
@@ -63,6 +73,8 @@ def lesson_document(of: Lesson) -> dict[str, Any]:
         "epochs": of.epochs,
         "acc": share(of.right),
         "validation": None if of.validation is None else {"samples": of.held_out, "acc": share(of.validation)},
+        "others": of.others
+        and {"samples": of.others.samples, "before": share(of.others.before), "after": share(of.others.after)},
         "classes": [
             {
                 "class": known.name,
