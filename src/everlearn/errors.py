@@ -110,6 +110,7 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
     """The error for a name that is not there, with the nearest right one."""
     known = list(known)
     words = given if isinstance(given, str) and len(given) <= LONG else shown(given).strip("'")
-    near = difflib.get_close_matches(words.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
+    lower = {name.lower(): name for name in known}
+    near = [] if words.isdigit() else difflib.get_close_matches(words.lower(), lower, n=1, cutoff=0.5)
+    hint = f"did you mean '{lower[near[0]]}'?" if near else f"known: {', '.join(sorted(known))}"
     return BadInput(f"unknown {kind} '{words}'; {hint}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -35,9 +34,11 @@ def shown(value: object) -> str:
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def flowing(text: str) -> str:
-    """Lines as long as the terminal's."""
-    return re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+def paragraphs(text: str) -> Iterator[str]:
+    """Each on one line, for the terminal to fold, with an empty one after it."""
+    for paragraph in text.split("\n\n"):
+        yield " ".join(paragraph.split())
+        yield ""
 
 
 def methods() -> Iterator[Sheet]:
@@ -60,11 +61,10 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
     """The equation and every setting, with its default on each stream."""
     resolved = {stream: Experiment.of(name, stream, weighting=weighting, device="cpu") for stream in STREAMS}
     first = resolved["digits"]
-    yield flowing(described(look_up("method", first.method).thing))
+    yield from paragraphs(described(look_up("method", first.method).thing))
     if first.weighting.name != "fixed":
-        yield flowing(
-            f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}"
-        )
+        weighting_says = inspect.getdoc(look_up("weighting", first.weighting).thing)
+        yield from paragraphs(f"Weighed by {first.weighting.name}. {weighting_says}")
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
     settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
     unset = {key for key in settable(name, weighting) if "." not in key} - settings["digits"].keys()  # but can be
@@ -84,7 +84,7 @@ def weighting(name: str) -> Iterator[str | Sheet]:
     if not registry.refers("weighting", name) and name not in registry.known("weighting"):
         raise unknown("weighting", name, registry.known("weighting"))
     thing = look_up("weighting", name).thing
-    yield flowing(inspect.getdoc(thing) or thing.__name__)
+    yield from paragraphs(inspect.getdoc(thing) or thing.__name__)
     table = plain("option", "default", title="Options (--set KEY=VALUE)")
     usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
     for key, parameter in options_of("weighting", thing).items():
