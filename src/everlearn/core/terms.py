@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,9 +41,10 @@ class Batch(NamedTuple):
 
     def rows(self, which: Tensor) -> Batch:
         """Some of its rows, with all that belongs to them."""
-        x, y, z, features, there = (of if of is None else of[which] for of in (*self[:4], self.there))
+        pick: Any = lambda of: None if of is None else of[which]
         stored = {name: tensor[which] for name, tensor in self.stored.items()}
-        return Batch(x, y, z, features, stored, there, tuple(other.rows(which) for other in self.others))
+        others = tuple(other.rows(which) for other in self.others)
+        return Batch(*map(pick, self[:4]), stored, pick(self.there), others)
 
 
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:
