@@ -10,7 +10,6 @@ files of their own.
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import groupby
@@ -63,7 +62,8 @@ def provenance(document: dict) -> str:
     p = document["provenance"]
     every = lambda key: p[key] if isinstance(p[key], list) else [p[key]]
     versions = (", ".join(f"{name} {version}" for name, version in of.items()) for of in every("versions"))
-    parts = ["commit " + " and ".join(str(commit)[:10] for commit in every("commit")), *every("device"), *versions]
+    commits = " and ".join(commit[:10] for commit in every("commit") if commit) or "not noted"
+    parts = [f"commit {commits}", *every("device"), *versions]
     return f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}."
 
 
@@ -199,16 +199,31 @@ def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
     return ((name, runs, row) for name, runs, row in groups() if row and (e := experiment(runs[0])) == usual(e))
 
 
+def told(name: list[str]) -> list[str]:
+    """What names a row, the order of update beside the method where it is not the usual one."""
+    method, *more, order = name
+    return [method if order in ("–", "printed") else f"{method}, {order}", *more]
+
+
 def reproduction(stream: str = "cifar10") -> str:
-    """Published, ours, difference: a row a method, memory, weights and order."""
+    """Class-IL ACC, published and ours: a row a method, memory, weights and order."""
+    rows = []
+    for name, runs, row in groups(stream):
+        cells = compared(metrics.across(runs)["class_il"]["acc"], row and row["class_il"]["acc"])
+        rows.append([*told(name), str(len(runs)), *(of.replace("*", "\\*") for of in cells)])
+    return markdown([*NAMED[:-1], "seeds", "published", "here", "difference"], rows)
+
+
+def reproduction_more(stream: str = "cifar10") -> str:
+    """The same of what was forgotten and of Task-IL, and what the runs took."""
     spent, rows = reproduce.gpu_minutes(reproduce.recorded()), []
     for name, runs, row in groups(stream):
-        ours, cells = metrics.across(runs), []
-        for setting, metric in (("class_il", "acc"), ("class_il", "bwt"), ("task_il", "acc")):
-            theirs, mine, apart = compared(ours[setting][metric], row and row[setting][metric])
-            cells.append(f"{theirs} / {mine}" + (f" / {apart.replace('*', '＊')}" if apart else ""))
-        rows.append([*name, str(len(runs)), *cells, f"{sum(spent[experiment(run)] for run in runs):.1f}"])
-    return markdown([*NAMED, "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC", "GPU minutes"], rows)
+        ours, figures = metrics.across(runs), (("class_il", "bwt"), ("task_il", "acc"))
+        pairs = [compared(ours[s][m], row and row[s][m])[:2] for s, m in figures]
+        minutes = f"{sum(spent[experiment(run)] for run in runs):.1f}"
+        rows.append([*told(name), *pairs[0], *pairs[1], minutes])
+    header = ["BWT, published", "here", "Task-IL, published", "here", "GPU minutes"]
+    return markdown([*NAMED[:-1], *header], rows)
 
 
 def reproduction_progress() -> str:
@@ -297,8 +312,8 @@ def reproduction_runs(stream: str = "cifar10") -> str:
         numbers = [run[setting][metric] for setting in ("class_il", "task_il") for metric in ("acc", "bwt")]
         figures = ["–" if number is None else f"{number:.2f}" for number in numbers]
         where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
-        rows.append([*named(run), str(experiment(run).seed), *figures, *where])
-    header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
+        rows.append([*told(named(run)), str(experiment(run).seed), *figures, *where])
+    header = [*NAMED[:-1], "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
     return markdown([*header, "seconds", "device", "commit"], rows)
 
 
@@ -591,7 +606,7 @@ def advice() -> str:
     digits = record("results/flagship/digits-test.json")["rows"] | record("results/relation-digits.json")["rows"]
     cost = record("benchmarks/results/method_cost-cpu.json")["rows"]
     at = {
-        (e.label, stream, e.memory): (runs, metrics.across(runs)["class_il"]["acc"])
+        (e.label, stream, e.memory): metrics.across(runs)["class_il"]["acc"]
         for stream in ("cifar10", "cifar100")
         for _, runs, _ in groups(stream)
         if (e := experiment(runs[0])) == usual(e)
@@ -601,29 +616,33 @@ def advice() -> str:
     for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate", "retain"]:
         small = [cell(digits[f"{label}, M = {memory}"]["summary"]["class_il"]["acc"], 1) for memory in (20, 50, 100)]
         large = [at.get((label, *of)) for of in sizes]
-        seeds = lambda runs: "" if len(runs) > 1 else " (one seed)"
-        cells = ["–" if of is None else cell(of[1], 1) + seeds(of[0]) for of in large]
+        cells = ["–" if of is None else cell(of, 1) for of in large]
         rows.append([f"`{label}`", *small, *cells, f"{cost[label]['of_finetune']:.1f}" if label in cost else "–"])
     header = ["digits, 20", "digits, 50", "digits, 100"]
-    header += ["CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200", "CIFAR-100, 500"]
-    return markdown(["method", *header, "time, of fine-tuning's"], rows)
+    header = ["method", *header, "CIFAR-10, 200", "CIFAR-10, 500", "CIFAR-100, 200", "CIFAR-100, 500", "time"]
+    columns = [of for of in zip(header, *rows, strict=True) if any(cell != "–" for cell in of[1:])]
+    header, *rows = map(list, zip(*columns))
+    return markdown(header, rows)
 
 
 def guarantees() -> str:
-    """What each torture tried and how often it held."""
-    rows, notes = [], []
+    """What each script tried, how often the claim held, what did not hold, and where the records are."""
+    rows, failed, records = [], [], []
     for path in sorted((ROOT / "torture" / "results").glob("*.json")):
         r = json.loads(path.read_text())
-        command = re.sub(r" --(out|official) \S+", "", r["command"])
-        rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{command}`"])
-        failed = [f"{f['group']}, {f['case']}: {f['wrong']}" for f in r["failures"]]
-        figures = [f"{name} {value}" for name, value in r["figures"].items()]
-        told = "; ".join([*figures, *failed]) or ", ".join(
-            f"{name} {of['tried']:,}" for name, of in r["groups"].items()
-        )
-        note = f"- **{r['name']}**, commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s: {told}."
-        notes += textwrap.wrap(note, 120, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
-    return markdown(["what holds", "tried", "held", "command"], rows) + "\n\n" + "\n".join(notes)
+        command = re.sub(r" --(out|official|lines|noticed) \S+", "", r["command"])
+        rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{r['name']}`"])
+        failed += [f"- `{r['name']}`: {f['group']}, `{f['case']}`: {f['wrong']}." for f in r["failures"]]
+        records.append(f"- `{command}`: commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s.")
+    return "\n\n".join(
+        [
+            markdown(["what holds", "tried", "held", "script"], rows),
+            "What did not hold:",
+            "\n".join(failed),
+            "The commands, and what they ran on:",
+            "\n".join(records),
+        ]
+    )
 
 
 def all_methods() -> str:
@@ -674,6 +693,8 @@ TABLES = {
     },
     "reproduction": reproduction,
     "reproduction-cifar100": partial(reproduction, "cifar100"),
+    "reproduction-more": reproduction_more,
+    "reproduction-more-cifar100": partial(reproduction_more, "cifar100"),
     "reproduction-short": reproduction_short,
     "reproduction-runs": reproduction_runs,
     "reproduction-runs-cifar100": partial(reproduction_runs, "cifar100"),

@@ -148,6 +148,7 @@ def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
         found = [figure for first, *figures in lines if first == str(task + 1) for figure in figures]
         assert found == [f"{value:.1f}" for value in row]
     assert "…" not in result.stdout + call("methods der++").stdout + call("streams").stdout
+    assert "\ufffd" not in call("methods rder").stdout + call("weightings relation").stdout
 
 
 def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):

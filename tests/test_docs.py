@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from everlearn.cli.app import app
-from everlearn.experiments import legacy, studies
+from everlearn.experiments import legacy
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 
@@ -243,11 +243,3 @@ def test_every_command_in_the_readme_exists():
 def test_the_readme_is_short_and_its_lines_are_wrapped():
     text = (ROOT / "README.md").read_text()
     assert len(text.splitlines()) < 150 and all(len(line) <= 130 for line in text.splitlines() if line[:1] != "|")
-
-
-def test_the_study_on_the_command_lines_page_is_one(tmp_path):
-    page = (ROOT / "docs" / "guides" / "command-line.md").read_text()
-    (text,) = re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)
-    (tmp_path / "mine.toml").write_text(text)
-    study = studies.study(str(tmp_path / "mine.toml"))
-    assert len(study.rows) == 9 and all(len(row) == 3 for row in study.rows.values())

@@ -172,6 +172,9 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
         assert table.stdout == CliRunner().invoke(app, ["compare", str(made), form]).stdout and "rer" in table.stdout
     both = call(made, "--markdown", "--html", "again.html")
     assert both.stdout.startswith("|") and "written to again.html" in both.stderr
+    Path("empty").mkdir()
+    nothing = call("empty", "--html", "none.html")
+    assert nothing.exit_code == 0 and "`everlearn run er --out empty` makes one" in nothing.stderr
     for words, sentence in (
         ((), "there is no runs"),
         ((made, "--csv", "--latex"), "one table each"),

@@ -306,6 +306,33 @@ def test_a_name_that_cannot_be_is_refused(name, thing, words):
     assert words in str(error.value)
 
 
+def test_a_name_is_one_classs_which_may_be_defined_anew():
+    define = lambda own: type(own, (everlearn.ER,), {"__module__": __name__})
+    for _ in range(2):
+        everlearn.register("anew")(define("Anew"))
+    with pytest.raises(everlearn.BadInput, match="another method is registered as 'anew' already"):
+        everlearn.register("anew")(define("Other"))
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ("def __init__(self, power: float = 2.0): self.power = power", "Mine.__init__ must take `weighting`"),
+        ("def __init__(self, weighting=None): pass", "its __init__ should call super().__init__(weighting)"),
+        ("def learn(self): return []", "Mine.learn should take one batch"),
+        ("def rehearse(self, memory): [self.learn(memory)]", "Mine.rehearse must give a list of Term(loss, batch)"),
+    ],
+)
+def test_a_mistake_in_a_method_of_ones_own_is_named(own, words):
+    Path("wrong.py").write_text(f"import everlearn\n\n\nclass Mine(everlearn.ER):\n    {own}\n")
+    assert words in call(f"run wrong.py:Mine {QUICK}").stderr
+
+
+def test_a_weighting_without_a_loss_is_named():
+    Path("wrong.py").write_text("import everlearn\n\n\nclass Mine(everlearn.Fixed):\n    def loss(self, *of): pass\n")
+    assert "the loss to descend is None" in call(f"run er --weighting wrong.py:Mine {QUICK}").stderr
+
+
 def test_what_another_package_names_is_listed_and_runs(mine):
     Path("site", "brier").mkdir(parents=True)
     mine.rename("site/brier/methods.py")

@@ -7,6 +7,7 @@ from everlearn.version import __version__
 if TYPE_CHECKING:
     from everlearn.core.plan import Draw
     from everlearn.core.snapshot import Average, Snapshot
+    from everlearn.core.step import Step
     from everlearn.core.terms import Batch, Term, Terms, cross_entropy, distance
     from everlearn.data import Inputs, Pixels, Stream, Task, load
     from everlearn.errors import BadInput, EverlearnError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "core.plan": ("Draw",),
     "core.snapshot": ("Average", "Snapshot"),
+    "core.step": ("Step",),
     "core.terms": ("Batch", "Term", "Terms", "cross_entropy", "distance"),
     "data": ("Inputs", "Pixels", "Stream", "Task", "load"),
     "errors": ("BadInput", "EverlearnError"),
@@ -78,6 +80,7 @@ __all__ = [
     "Relation",
     "Snapshot",
     "Split",
+    "Step",
     "Stream",
     "Task",
     "Term",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
@@ -12,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everlearn.arguments import takes
 from everlearn.core import ranks
 from everlearn.core.ledger import policy
 from everlearn.core.plan import POOLS, TURNS, Draw, reservoir
@@ -102,13 +102,21 @@ def method(method: Method) -> None:
         raise BadInput(
             f"the weighting must be an object, such as everlearn.Fixed((1, 1)), not {shown(method.weighting)}"
         )
-    try:
-        inspect.signature(method.rehearse).bind(*method.own_draws())
-    except TypeError:
-        own, count = type(method).__name__, len(method.own_draws())
-        raise BadInput(f"{own}.rehearse should take {count} batches, as many as `draws` says it has") from None
+    own, count = type(method).__name__, len(method.own_draws())
+    if not takes(method.learn, None):
+        raise BadInput(f"{own}.learn should take one batch, that of the new samples")
+    if not takes(method.rehearse, *method.own_draws()):
+        raise BadInput(f"{own}.rehearse should take {count} batches, as many as `draws` says it has")
     if (method.own_draws() or method.references) and not method.remembers:
         raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
+
+
+def made(thing: Callable, weighting: Weighting, options: Mapping[str, Any]) -> Method:
+    """A method of its class, with its weighting."""
+    if not takes(thing, weighting=weighting, **options):
+        raise BadInput(f"{thing.__name__}.__init__ must take `weighting` and hand it on: super().__init__(weighting)")
+    method(found := thing(weighting=weighting, **options))
+    return found
 
 
 def samples(learner, x: Tensor) -> None:

@@ -113,7 +113,9 @@ def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:
     """The error for a name that is not there, with the nearest right one."""
     known = list(known)
     words = given if isinstance(given, str) and len(given) <= LONG else shown(given).strip("'")
-    near = _meant(kind, words, known) or difflib.get_close_matches(words.lower(), known, n=1, cutoff=0.5)
+    lower = {name.lower(): name for name in known}
+    alike = [] if words.isdigit() else difflib.get_close_matches(words.lower(), lower, n=1, cutoff=0.5)
+    near = _meant(kind, words, known) or [lower[name] for name in alike]
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(sorted(known))}"
     return BadInput(f"unknown {kind} '{words}'; {hint}")
 

@@ -84,10 +84,16 @@ def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
             raise BadInput(f"there is a {of} '{name}' already; choose another name")
         if not name or set(name) & set(":/\\ ,+"):
             raise BadInput(f"'{name}' is no name for a {of}: leave spaces, commas, colons, slashes and plus signs out")
+        if _home(_registered[of].get(name, thing)) != _home(thing):  # defined anew, in a notebook say, it may be
+            raise BadInput(f"another {of} is registered as '{name}' already; choose another name")
         _registered[of][name] = thing
         return thing
 
     return decorate
+
+
+def _home(thing: Any) -> tuple[str, str]:
+    return thing.__module__, thing.__qualname__
 
 
 def _kind(thing: object, name: str) -> str:
@@ -186,9 +192,15 @@ def imported(reference: str) -> Any:
     found: Any = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise unknown(f"name in {home}", attribute, [n for n in vars(module) if not n.startswith("_")])
+            raise unknown(f"name in {home}", attribute, _own(module))
         found = getattr(found, part)
     return found
+
+
+def _own(module: ModuleType) -> list[str]:
+    """The names of what a module has of its own, or of all there is in it."""
+    names = [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in names if getattr(vars(module)[name], "__module__", None) == module.__name__] or names
 
 
 def _from_file(path: Path) -> ModuleType:

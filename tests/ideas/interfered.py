@@ -3,10 +3,7 @@
 The coming step is the one on the new samples alone. A draw has 12 samples, of which as many as the batch are kept.
 """
 
-import torch
-
 from everlearn import ER, Draw, cross_entropy
-from everlearn.core.rows import rows_of
 from everlearn.core.terms import seen_by
 
 
@@ -19,8 +16,5 @@ class Interfered(ER):
         (drawn,), theta = step.replay, step.net.theta
         (new,) = seen_by(step.net.at(theta, virtual=True), step.new)
         ahead = theta.detach() - step.sgd.lr * step.net.gradient(cross_entropy(new).loss.mean())
-        with torch.no_grad():
-            before, after = (
-                cross_entropy(*seen_by(step.net.at(at, virtual=True), drawn)).masked() for at in (theta, ahead)
-            )
-        step.replay = (rows_of(drawn, (after - before).topk(len(step.new.y)).indices),)
+        before, after = (cross_entropy(step.ask(drawn, at)).masked() for at in (theta, ahead))
+        step.replay = (drawn.rows((after - before).topk(len(step.new.y)).indices),)

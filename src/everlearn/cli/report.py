@@ -58,6 +58,8 @@ def app(
         html.write_text(made, encoding="utf-8")
         runs = sum(len(row.runs) for row in found.rows)
         say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
+        if not runs:
+            tell(f"there is no complete run in {', '.join(places)}; `everlearn run er --out {places[0]}` makes one")
     if figures is not None:
         from everlearn.report.web.figures import write
 

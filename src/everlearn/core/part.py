@@ -23,7 +23,10 @@ class Part(Checked, Stateful):
         return [value for value in vars(self).values() if isinstance(value, Part)]
 
     def select(self, step: Step) -> None:
-        """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row."""
+        """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row.
+
+        `step.ask(batch)` is the batch with its logits, `batch.rows(which)` some of its rows.
+        """
         for part in self.parts:
             part.select(step)
 
@@ -33,10 +36,12 @@ class Part(Checked, Stateful):
             part.remember(step, terms)
 
     def begin_task(self, learner: Any, task: Any) -> None:
+        """Before a task's first step."""
         for part in self.parts:
             part.begin_task(learner, task)
 
     def end_task(self, learner: Any, task: Any) -> None:
+        """After its last."""
         for part in self.parts:
             part.end_task(learner, task)
 

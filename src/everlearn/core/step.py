@@ -12,7 +12,7 @@ from everlearn.core.memory import Memory
 from everlearn.core.snapshot import Average
 from everlearn.core.state import Stateful
 from everlearn.core.tape import Tape
-from everlearn.core.terms import Batch
+from everlearn.core.terms import Batch, seen_by
 from everlearn.core.theta import MainNet
 
 if TYPE_CHECKING:
@@ -44,7 +44,12 @@ class SGD(Stateful):
 
 @dataclass
 class Step:
-    """All that one step may look at. Memory batches are for the terms, the weighting (`extra`) and the method."""
+    """All that one step may look at.
+
+    `new` and `replay` are what `learn` and `rehearse` will be given: the new samples, and a memory batch per draw.
+    `extra` and `references` are memory batches for the weighting and for other needs of the method. `net` is the
+    network, `net.theta` its parameters in one vector, `sgd.lr` the learning rate.
+    """
 
     number: int  # within the epoch
     net: MainNet
@@ -58,6 +63,12 @@ class Step:
     extra: tuple[Batch, ...]
     references: tuple[Batch, ...] = ()
     tape: Tape = field(default_factory=Tape)
+
+    @torch.no_grad()
+    def ask(self, batch: Batch, theta: Tensor | None = None) -> Batch:
+        """The batch with the network's answers now, or at another `theta`: no gradient, and nothing in it moves."""
+        (seen,) = seen_by(self.net.at(self.net.theta if theta is None else theta, virtual=True), batch)
+        return seen
 
 
 def train_step(method: Method, step: Step) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,7 +22,13 @@ EMPTY = -100  # the label of a row of the memory that is not written yet
 
 @checked
 class Batch(NamedTuple):
-    """Samples as the network sees them, and what it answers once it has been asked."""
+    """Samples as the network sees them, and what it answers once it has been asked.
+
+    `x` are the samples, augmented and normalised, and `y` their labels. `z` are the logits [B, C], and `features` what
+    the network's head reads, if the method has `features`. `stored` has what the memory keeps beside each sample,
+    such as `stored["logits"]`. `there` is False in rows the memory has not filled yet (None: all are there), and
+    `others` are the same samples in further views.
+    """
 
     x: Tensor  # [B, …] augmented and normalised
     y: Tensor  # [B]
@@ -32,6 +38,13 @@ class Batch(NamedTuple):
     stored: Mapping[str, Tensor] = {}  # what the memory keeps beside a sample, [B, …] each
     there: Tensor | None = None  # [B] False where the memory's row is still empty; None: all are there
     others: tuple[Batch, ...] = ()  # the same samples in further views
+
+    def rows(self, which: Tensor) -> Batch:
+        """Some of its rows, with all that belongs to them."""
+        pick: Any = lambda of: None if of is None else of[which]
+        stored = {name: tensor[which] for name, tensor in self.stored.items()}
+        others = tuple(other.rows(which) for other in self.others)
+        return Batch(*map(pick, self[:4]), stored, pick(self.there), others)
 
 
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:

@@ -20,7 +20,7 @@ from torch.func import grad, vmap
 from everlearn.core import ranks
 from everlearn.core.layout import Layout, Replaced, write_back
 from everlearn.core.norm import Norm
-from everlearn.errors import BadInput, passed_on
+from everlearn.errors import BadInput, passed_on, shown
 
 SMALL = 2_000_000  # parameters
 Rows = Sequence[Tensor | None]  # of each batch, which rows are samples; None: all
@@ -228,10 +228,9 @@ class MainNet:
 
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
         """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
-        if loss.numel() != 1:
-            raise BadInput(
-                f"the loss to descend is of shape {list(loss.shape)}; it must be one number, a mean over rows"
-            )
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            given = f"of shape {list(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
+            raise BadInput(f"the loss to descend is {given}; it must be one number, a mean over rows")
         (gradient,) = ranks.all_reduce(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
         if not retain_graph:  # now that the graph is gone: it may have read a buffer that was then assigned anew
             self._sync_buffers()

@@ -331,7 +331,7 @@ def _resolved(
         training["precision"] = networks.precision(found["network"].thing, kind)
     training = Training(**training)
     weighting = found["weighting"].thing(**chosen["weighting"])
-    method = found["method"].thing(weighting=weighting, **chosen["method"])
+    method = checks.made(found["method"].thing, weighting, chosen["method"])
     average = training.decay(method.averages)
     training = replace(training, average=average if average or method.averages else None)
     weighting.check(method)  # what the method and its weighting refuse, they refuse now

@@ -39,7 +39,7 @@ def read_opened(path: Path, edited: bool = False) -> seals.Opened:
             raise BadInput(
                 f"{path} is of a run that is not complete; the command that began it goes on with it"
             ) from None
-        if not (path / "experiment.json").exists() and any(path.iterdir()):  # a folder of runs, say
+        if not (path / "experiment.json").exists():  # a folder of runs, say
             way_out = "name one of a run, such as runs/digits-er-m100-e5-s0-…"
         raise Damaged(f"{path} is not a run's folder, it has no result.json; {way_out}") from None
     except OSError as error:

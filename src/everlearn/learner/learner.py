@@ -141,7 +141,7 @@ class Learner(Answering, Estimator):
 
     @property
     def classes(self) -> int:
-        """How many the network has outputs for: those met so far, or all of them if they were named."""
+        """The number of classes the network has outputs for. They are those met so far, or all that were named."""
         return len(self.labels)
 
     @property

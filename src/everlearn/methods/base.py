@@ -107,13 +107,22 @@ class Method(Part):
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *old = seen_by(net, new, *replay)
-        learned, rehearsed = self.learn(new), self.rehearse(*old)
+        learned, rehearsed = self._given("learn", new), self._given("rehearse", *old)
         own, names = type(self).__name__, ", ".join(self.names)
-        if not all(isinstance(term, Term) and term.loss.shape == term.batch.y.shape for term in (*learned, *rehearsed)):
-            raise BadInput(f"{own}: learn and rehearse must each give a list of Term(loss, batch), a loss per row")
         if len(terms := [*learned, *(term._replace(preserves=True) for term in rehearsed)]) != len(self.names):
             raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
         return Terms(terms)
+
+    def _given(self, hook: str, *batches: Batch) -> list[Term]:
+        """What `learn` or `rehearse` gives, if it is terms."""
+        given = getattr(self, hook)(*batches)
+        term = lambda of: isinstance(of, Term) and of.loss.shape == of.batch.y.shape
+        if not (isinstance(given, (list, tuple)) and not isinstance(given, Term) and all(map(term, given))):
+            forgot = "; did it forget `return`?" if given is None else ""
+            raise BadInput(
+                f"{type(self).__name__}.{hook} must give a list of Term(loss, batch), a loss per row{forgot}"
+            )
+        return list(given)
 
     def outer(self, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""

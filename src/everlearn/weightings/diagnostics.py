@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from everlearn.core.feeding import viewed
-from everlearn.core.rows import rows_of
 from everlearn.core.terms import EMPTY, Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
 
@@ -95,7 +94,7 @@ def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequenc
     tested = [len(task.test[1]) for task in old]
     if not (sum(tested) if pool is None else len(pool[0])):
         return None
-    sample = lambda x, y, stored: rows_of(Batch(x, y, stored=stored), rows(len(x)))
+    sample = lambda x, y, stored: Batch(x, y, stored=stored).rows(rows(len(x)))
     to = lambda x, y: Batch(x.to(learner.device), y.to(learner.device))
     aside = lambda: to(*_among(old, tested, rows(sum(tested)).tolist()))
     replay = [aside() if pool is None else sample(*pool) for _ in method.own_draws()]
