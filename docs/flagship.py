@@ -63,6 +63,7 @@ EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
         method="retain", balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)
     ),
 }
+WHOLE = {"retain": CANDIDATES["retain"]}
 WITHOUT = {
     f"without {name}": dict(method="retain", **options)
     for name, options in {
@@ -86,7 +87,7 @@ def screen(given: argparse.Namespace) -> list[Experiment]:
 
 
 def ablation(given: argparse.Namespace) -> list[Experiment]:
-    return held({"retain": CANDIDATES["retain"]} | WITHOUT, given)
+    return held(WHOLE | WITHOUT, given)
 
 
 def held(rows: dict[str, dict], given: argparse.Namespace) -> list[Experiment]:
@@ -100,21 +101,19 @@ def held(rows: dict[str, dict], given: argparse.Namespace) -> list[Experiment]:
 
 
 def final(given: argparse.Namespace) -> list[Experiment]:
-    rows = {"retain": CANDIDATES["retain"]}
     return [
         of
         for seed in given.seeds or range(5)
         for memory in given.memory or [200, 500]
-        for of in each(rows, memory=memory, epochs=given.epochs or 50, seed=seed)
+        for of in each(WHOLE, memory=memory, epochs=given.epochs or 50, seed=seed)
     ]
 
 
 def cifar100(given: argparse.Namespace) -> list[Experiment]:
-    rows = {"retain": CANDIDATES["retain"]}
     return [
         of
         for seed in given.seeds or range(3)
-        for of in each(rows, "cifar100", memory=500, epochs=given.epochs or 50, seed=seed)
+        for of in each(WHOLE, "cifar100", memory=500, epochs=given.epochs or 50, seed=seed)
     ]
 
 
@@ -199,10 +198,10 @@ def small_rows(stream: str, seeds: list[int], memories: list[int] | None) -> dic
     }
 
 
-def row(experiment: Experiment) -> str:
-    """The row it is a run of."""
+def row(experiment: Experiment, kind: str = "") -> str:
+    """The row it is a run of, in the words of the ablation if that is its kind."""
     same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
-    rows = CANDIDATES | OUTER | EARLIER | WITHOUT
+    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | EARLIER
     found = zip(rows, each(rows, **same))
     return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 
@@ -214,7 +213,7 @@ def show(given: argparse.Namespace) -> None:
         for path in sorted(folder.glob("*.json")):
             run = json.loads(path.read_text())
             experiment = Experiment.parse(run["experiment"])
-            if (label := row(experiment)) != "another":
+            if (label := row(experiment, folder.name)) != "another":
                 found.setdefault(f"{label}, M = {experiment.memory}", []).append(run["class_il"]["acc"])
         for label, values in sorted(found.items(), key=lambda pair: -fmean(pair[1])):
             print(f"{folder.name}: {label}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")

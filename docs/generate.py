@@ -565,15 +565,21 @@ def short() -> str:
 
 def screened(kind: str) -> str:
     """What was tried on held-out training images, best first."""
-    rows: dict[str, list[dict]] = {}
+    rows: dict[tuple[int, str], list[dict]] = {}
     for path in sorted((ROOT / "results/flagship" / kind).glob("*.json")):
         run = record(f"results/flagship/{kind}/{path.name}")
-        rows.setdefault(flagship.row(experiment(run)), []).append(run)
-    found = {label: (len(runs), metrics.across(runs)) for label, runs in rows.items()}
-    best = sorted(found.items(), key=lambda pair: -pair[1][1]["class_il"]["acc"]["mean"])
+        e = experiment(run)
+        rows.setdefault((e.memory, flagship.row(e, kind)), []).append(run)
+    found = [
+        (memory, -(of := metrics.across(runs))["class_il"]["acc"]["mean"], label, len(runs), of)
+        for (memory, label), runs in rows.items()
+    ]
     return markdown(
-        ["on held-out images", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"],
-        [[f"`{label}`", str(seeds), *(cell(figures[s][m], 2) for s, m in SHOWN)] for label, (seeds, figures) in best],
+        ["on held-out images", "memory", "seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"],
+        [
+            [f"`{label}`", str(memory), str(seeds), *(cell(figures[s][m], 2) for s, m in SHOWN)]
+            for memory, _, label, seeds, figures in sorted(found, key=lambda one: one[:2])
+        ],
     )
 
 

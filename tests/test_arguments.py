@@ -25,8 +25,8 @@ NESTED = torch.nested.nested_tensor([torch.rand(2), torch.rand(3)])
         (int, [0, True, np.int64(3), 10**5000], [1.0, "1", None, [1], torch.tensor(1)]),
         (float, [1, 0.5, np.float32(1), math.nan], ["1", None, [1.0], 1j, torch.tensor(1.0)]),
         (bool, [True, np.True_], [1, "true", None]),
-        (str, ["", "er"], [1, b"er", None, "a\0b", Path("x")]),
-        (Path | str, [Path("x"), "x"], [1, None, Path("a\0b")]),
+        (str, ["", "er"], [1, b"er", None, "a\0b", "\ud800", Path("x")]),
+        (Path | str, [Path("x"), "x"], [1, None, Path("a\0b"), "\ud800"]),
         (int | None, [1, None], ["1", 1.5]),
         (
             Sequence[float],

@@ -237,8 +237,16 @@ def _each(rows: Iterable[Iterable[Any]], kinds: list[Kind | None]) -> bool:
     return all(kind is None or kind.accepts(value) for row in firsts for value, kind in zip(row, kinds))
 
 
+def _written(value: str | os.PathLike) -> bool:
+    """Can a file have this name?"""
+    try:
+        return b"\0" not in os.fsencode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
 def _path(value: Any) -> bool:
-    return isinstance(value, os.PathLike) and "\0" not in os.fsdecode(value)
+    return isinstance(value, os.PathLike) and _written(value)
 
 
 DEVICE = Kind("a device, such as cpu", is_device)  # for typing.Annotated
@@ -246,7 +254,7 @@ SIMPLE: dict[Any, Kind] = {
     bool: Kind("true or false", lambda value: type(value).__name__ in ("bool", "bool_")),
     int: Kind("a whole number", lambda value: isinstance(value, Integral)),
     float: Kind("a number", lambda value: isinstance(value, Real)),
-    str: Kind("a word", lambda value: isinstance(value, str) and "\0" not in value),
+    str: Kind("a word", lambda value: isinstance(value, str) and _written(value)),
     Hashable: Kind("a number or a word", lambda value: isinstance(value, Hashable)),
     Iterable: Kind("a list", _several),
     os.PathLike: Kind("a path", _path),
