@@ -42,9 +42,9 @@ class Batch(NamedTuple):
     def rows(self, which: Tensor) -> Batch:
         """Some of its rows, with all that belongs to them."""
         pick: Any = lambda of: None if of is None else of[which]
+        x, y, z, features = map(pick, self[:4])
         stored = {name: tensor[which] for name, tensor in self.stored.items()}
-        others = tuple(other.rows(which) for other in self.others)
-        return Batch(*map(pick, self[:4]), stored, pick(self.there), others)
+        return Batch(x, y, z, features, stored, pick(self.there), tuple(other.rows(which) for other in self.others))
 
 
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:

@@ -148,7 +148,7 @@ def teach(
     x, y = learner._read(str(data))
     x, before, seen = learner._stored(x), set(learner.labels.names), []
     others = _others(learner, learner.labels.numbers(y))
-    were = others and _share(learner, *others)
+    were = _share(learner, *others) if others else 0.0
     learner.update(x, y, validation=validation, progress=False if quiet else None, report=seen.append)
     tested = [record.get("validation") for record in seen]
     classes = _known(learner, x, learner.labels.numbers(y), before)
