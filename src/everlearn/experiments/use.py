@@ -148,12 +148,12 @@ def teach(
     x, y = learner._read(str(data))
     x, before, seen = learner._stored(x), set(learner.labels.names), []
     others = _others(learner, learner.labels.numbers(y))
-    were = others and _share(learner, *others)
+    were = _share(learner, *others) if others else 0.0
     learner.update(x, y, validation=validation, progress=False if quiet else None, report=seen.append)
     tested = [record.get("validation") for record in seen]
     classes = _known(learner, x, learner.labels.numbers(y), before)
     right = sum(of.right * of.samples for of in classes if of.samples) / len(y)
-    compared = others and Others(len(others[1]), were, _share(learner, *others))
+    compared = Others(len(others[1]), were, _share(learner, *others)) if others else None
     return Lesson(classes, right, len(tested), round((validation or 0) * len(x)), tested[-1], compared)
 
 
