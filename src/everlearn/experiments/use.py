@@ -153,7 +153,7 @@ def teach(
     tested = [record.get("validation") for record in seen]
     classes = _known(learner, x, learner.labels.numbers(y), before)
     right = sum(of.right * of.samples for of in classes if of.samples) / len(y)
-    compared = others and Others(len(others[1]), were, _share(learner, *others))
+    compared = Others(len(others[1]), were, _share(learner, *others)) if others else None
     return Lesson(classes, right, len(tested), round((validation or 0) * len(x)), tested[-1], compared)
 
 
