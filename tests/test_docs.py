@@ -189,7 +189,7 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
         (tmp_path / experiment.stream.name / f"{experiment.name}.json").write_text(json.dumps(record))
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
-    assert page.count("| 65.38 ± 0.42 /") == 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
+    assert page.count("| 65.38 ± 0.42 |") >= 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
     lines = generate.reproduction_progress().splitlines()[2:]
     assert len(lines) == len(reproduce.PLAN) and all(line.endswith("| 0 | – |") for line in lines)
     tables = [line.split(" | ") for line in generate.reproduction_tables().splitlines()[2:]]

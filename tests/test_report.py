@@ -176,7 +176,7 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     nothing = call("empty", "--html", "none.html")
     assert nothing.exit_code == 0 and "`everlearn run er --out empty` makes one" in nothing.stderr
     for words, sentence in (
-        ((), "there is no runs"),
+        ((), "there is no file or folder runs"),
         ((made, "--csv", "--latex"), "one table each"),
         ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
         ((made, "--html", "no/where.html"), "No such file or directory"),

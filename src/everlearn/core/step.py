@@ -44,12 +44,7 @@ class SGD(Stateful):
 
 @dataclass
 class Step:
-    """All that one step may look at.
-
-    `new` and `replay` are what `learn` and `rehearse` will be given: the new samples, and a memory batch per draw.
-    `extra` and `references` are memory batches for the weighting and for other needs of the method. `net` is the
-    network, `net.theta` its parameters in one vector, `sgd.lr` the learning rate.
-    """
+    """All that one step may look at. `new` and `replay`, a batch per draw, are what `learn` and `rehearse` will get."""
 
     number: int  # within the epoch
     net: MainNet
@@ -67,8 +62,7 @@ class Step:
     @torch.no_grad()
     def ask(self, batch: Batch, theta: Tensor | None = None) -> Batch:
         """The batch with the network's answers now, or at another `theta`: no gradient, and nothing in it moves."""
-        (seen,) = seen_by(self.net.at(self.net.theta if theta is None else theta, virtual=True), batch)
-        return seen
+        return seen_by(self.net.at(self.net.theta if theta is None else theta, virtual=True), batch)[0]
 
 
 def train_step(method: Method, step: Step) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,19 +16,15 @@ from torch.nn import functional as F
 from everlearn.arguments import checked
 from everlearn.core.answered import log_prior, logits, mask, recorded, some
 from everlearn.core.plan import paired
+from everlearn.core.rows import rows_of
 
 EMPTY = -100  # the label of a row of the memory that is not written yet
 
 
 @checked
 class Batch(NamedTuple):
-    """Samples as the network sees them, and what it answers once it has been asked.
-
-    `x` are the samples, augmented and normalised, and `y` their labels. `z` are the logits [B, C], and `features` what
-    the network's head reads, if the method has `features`. `stored` has what the memory keeps beside each sample,
-    such as `stored["logits"]`. `there` is False in rows the memory has not filled yet (None: all are there), and
-    `others` are the same samples in further views.
-    """
+    """Samples `x` as the network sees them, their labels `y`, and its answers once it has been asked: logits `z`, and
+    `features`. `stored`, such as `stored["logits"]`, is what the memory has beside them; `others` are further views."""
 
     x: Tensor  # [B, …] augmented and normalised
     y: Tensor  # [B]
@@ -39,12 +35,7 @@ class Batch(NamedTuple):
     there: Tensor | None = None  # [B] False where the memory's row is still empty; None: all are there
     others: tuple[Batch, ...] = ()  # the same samples in further views
 
-    def rows(self, which: Tensor) -> Batch:
-        """Some of its rows, with all that belongs to them."""
-        pick: Any = lambda of: None if of is None else of[which]
-        x, y, z, features = map(pick, self[:4])
-        stored = {name: tensor[which] for name, tensor in self.stored.items()}
-        return Batch(x, y, z, features, stored, pick(self.there), tuple(other.rows(which) for other in self.others))
+    rows = rows_of
 
 
 def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch]:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
+from everlearn.core.answered import given, named
 from everlearn.core.part import Part
 from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, reservoir
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
-from everlearn.errors import BadInput
 from everlearn.weightings.base import Weighting
 from everlearn.weightings.fixed import Fixed
 
@@ -53,9 +53,8 @@ class Method(Part):
     def __init__(self, weighting: Weighting | None = None):
         self.weighting: Weighting = weighting or Fixed()
 
-    # Inside a step; `select` comes before anything else ---------------------------------------------------------------
     def learn(self, new: Batch) -> list[Term]:
-        """The terms on the new samples."""
+        """The terms on the new samples. `select` comes before."""
         return [cross_entropy(new)]
 
     def rehearse(self, *replay: Batch) -> list[Term]:
@@ -93,7 +92,6 @@ class Method(Part):
         """A score per class for images as stored, [N, C]."""
         return learner.logits(x)
 
-    # Put together -------------------------------------------------------------------------------------------------
     def own_draws(self) -> tuple[Draw, ...]:
         return (Draw(),) * self.draws if isinstance(self.draws, int) else self.draws
 
@@ -107,22 +105,8 @@ class Method(Part):
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
         new, *old = seen_by(net, new, *replay)
-        learned, rehearsed = self._given("learn", new), self._given("rehearse", *old)
-        own, names = type(self).__name__, ", ".join(self.names)
-        if len(terms := [*learned, *(term._replace(preserves=True) for term in rehearsed)]) != len(self.names):
-            raise BadInput(f"{own} has {len(terms)} loss terms and names {len(self.names)} of them ({names})")
-        return Terms(terms)
-
-    def _given(self, hook: str, *batches: Batch) -> list[Term]:
-        """What `learn` or `rehearse` gives, if it is terms."""
-        given = getattr(self, hook)(*batches)
-        term = lambda of: isinstance(of, Term) and of.loss.shape == of.batch.y.shape
-        if not (isinstance(given, (list, tuple)) and not isinstance(given, Term) and all(map(term, given))):
-            forgot = "; did it forget `return`?" if given is None else ""
-            raise BadInput(
-                f"{type(self).__name__}.{hook} must give a list of Term(loss, batch), a loss per row{forgot}"
-            )
-        return list(given)
+        terms = [*given(self, "learn", new), *(of._replace(preserves=True) for of in given(self, "rehearse", *old))]
+        return Terms(named(self, terms))
 
     def outer(self, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
         """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
