@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -112,6 +113,7 @@ def app(
         return print_json({"study": chosen.name, "rows": counts}) if as_json else out.print(tables.plan(chosen, done))
     where = dict(on=on, options=own, jobs=jobs, device=device.value, data=data, pack=pack)
     where |= dict(deterministic=deterministic, keep=keep)
+    gc.freeze()  # what the imports left need not be looked through again for every few hundred results
     of = dict(zip(experiments, watched(experiments, store, quiet, keep_going=True, fresh=fresh, **where)))
     documents = {label: list(runs.values()) for label, runs in records.complete(chosen, of).items()}
     gains = records.gains(documents, bases)

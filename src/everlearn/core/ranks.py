@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -110,15 +110,23 @@ def process_group() -> Iterator[None]:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # torchrun, when another rank failed: clear away, then end
     if torch.cuda.is_available() and (own := int(os.environ["LOCAL_RANK"])) < torch.cuda.device_count():
         torch.cuda.set_device(own)  # from here on `cuda` is this rank's own GPU
-    from torch.distributed.rendezvous import rendezvous  # where there is no torch.distributed it cannot be had
-
-    store, own, size = next(iter(rendezvous("env://")))
-    # Ranks that torchrun has started again would find the addresses of the dead there.
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    dist.init_process_group(store=dist.PrefixStore(f"attempt {attempt}", store), rank=own, world_size=size)
+    dist.init_process_group(**_meeting())
     with contextlib.redirect_stdout(None) if rank() else contextlib.nullcontext():
         yield
     dist.destroy_process_group()  # not after an error: it would wait for ranks that wait for this one
+
+
+def _meeting() -> dict[str, Any]:
+    """Where ranks meet. Those that torchrun has started again would find the addresses of the dead there, so the place
+    has the number of the attempt in its name; several machines each count their own."""
+    if os.environ.get("GROUP_WORLD_SIZE") != "1":
+        return {}
+    from torch.distributed.rendezvous import rendezvous  # where there is no torch.distributed it cannot be had
+
+    store, number, size = next(iter(rendezvous("env://")))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+    named = dist.PrefixStore(f"attempt {attempt}", store)  # pyright: ignore[reportPrivateImportUsage]
+    return {"store": named, "rank": number, "world_size": size}
 
 
 def _asked_for() -> int:
