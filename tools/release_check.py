@@ -286,7 +286,7 @@ def record(file: Path, built: tuple[Path, Path], checked: list[dict], faults: li
     known = json.loads(file.read_text()) if file.exists() else {}
     where = lambda of: (of["python"].split(".")[:2], of["pinned"], of["versions"]["torch"] if of["pinned"] else "")
     here = [where(of) for of in checked]
-    kept = [of for of in known.get("checked", ()) if known["contents"] == digest and where(of) not in here]
+    kept = [of for of in known.get("checked", ()) if known.get("contents") == digest and where(of) not in here]
     document = {
         "commit": call("git", "describe", "--always", "--abbrev=40", "--dirty=+").stdout.strip(),
         "contents": digest,
