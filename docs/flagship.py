@@ -24,7 +24,7 @@ from statistics import fmean
 from reproduce import DEVICE, PRECISION, RESULTS, START, STREAMS, UNKNOWN, costs, ending, recorded, write
 
 from everlearn.errors import EverlearnError
-from everlearn.experiments import records
+from everlearn.experiments import records, seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.experiments.studies import Study
@@ -186,7 +186,8 @@ def small(given: argparse.Namespace) -> None:
             outcomes = perform(every, store, device="cpu", data=given.data, jobs=given.jobs)
             document = records.study(study, dict(zip(every, outcomes)), store)
             (given.records / "flagship").mkdir(parents=True, exist_ok=True)
-            (given.records / "flagship" / f"{stream}-{kind}.json").write_text(json.dumps(document, indent=1) + "\n")
+            text = json.dumps(seals.sealed(document), indent=1) + "\n"
+            (given.records / "flagship" / f"{stream}-{kind}.json").write_text(text)
 
 
 def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:

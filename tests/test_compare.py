@@ -120,7 +120,7 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nowhere"], "there is no nowhere"),
+        (["nowhere"], "there is no file or folder nowhere"),
         (["empty"], "there is no complete run in empty"),
         (["foreign"], "no complete run in foreign; foreign: foreign: there is no run, study or record in it"),
         (["a.json", "--csv", "--json"], "give one of them"),

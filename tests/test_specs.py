@@ -180,7 +180,7 @@ def test_killed_at_any_instant_it_goes_on_to_the_same_bits(monkeypatch):
     )
     whole = everlearn.run(experiment, out="whole", device="cpu")
     part = Path("runs", f"{experiment.name}.part")
-    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.05")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     monkeypatch.setattr(os, "fsync", lambda file: None)  # a process that goes takes no disk with it
     for goal, pause in ((2, 0.0), (8, 0.013)):
         kill_at(goal, pause, part, lambda: everlearn.run(experiment, out="runs", device="cpu"))

@@ -374,7 +374,7 @@ def test_what_a_method_gives_is_a_term_for_each_of_its_names():
     for learned, words in (
         (lambda new: [], r"Wrong has 1 loss terms and names 2 of them \(new, memory\)"),
         (lambda new: [cross_entropy(new)] * 2, "Wrong has 3 loss terms and names 2"),
-        (lambda new: [cross_entropy(new).loss], r"must each give a list of Term\(loss, batch\), a loss per row"),
+        (lambda new: [cross_entropy(new).loss], r"learn must give a list of Term\(loss, batch\), a loss per row"),
         (lambda new: [Term(torch.zeros(2), new)], "a loss per row"),
     ):
         Wrong.learned = staticmethod(learned)
