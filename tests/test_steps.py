@@ -515,3 +515,33 @@ def test_accuracies_are_percent_among_all_classes_or_the_tasks_own():
     assert among_all.tolist() == [0, 1, 0, 2] and among_own.tolist() == [2, 1, 2, 2]
     assert right(among_all, labels) == 50 and right(among_all, labels).dtype == torch.float64
     assert [float(a) for a in accuracy(logits, labels, (2, 1))] == [50, 100]
+
+
+@pytest.mark.parametrize(
+    "which", [torch.tensor([0.0]), torch.tensor(1), torch.tensor([3]), torch.tensor([-4]), torch.tensor([True])]
+)
+def test_rows_of_a_batch_are_a_mask_or_numbers_of_rows(which):
+    batch = Batch(torch.arange(3.0)[:, None], torch.arange(3), there=torch.tensor([True, False, True]))
+    with pytest.raises(everlearn.BadInput, match="a mask bool"):
+        batch.rows(which)
+    for numbers in (torch.tensor([2, 0]), torch.tensor([-1, 0], dtype=torch.int8)):
+        some = batch.rows(numbers)
+        assert (some.y.tolist(), some.there.tolist(), some.z) == ([2, 0], [True, True], None)
+    assert batch.rows(torch.tensor([False, True, True])).x.tolist() == [[1.0], [2.0]]
+    assert not len(batch.rows(torch.tensor([], dtype=torch.long)).y)
+
+
+def test_a_step_asks_at_parameters_of_its_own_network():
+    stream, asked = toy(), []
+
+    class Asking(everlearn.ER):
+        def select(self, step):
+            here, there = step.ask(step.new), step.ask(step.new, 2 * step.net.theta)
+            asked.append(torch.equal(here.z, there.z) or here.z.requires_grad)
+            step.ask(step.new, step.net.theta[1:])
+
+    network = everlearn.networks.CNN(stream.shape, 6)
+    learner = everlearn.Learner(network, Asking(), classes=range(6), memory=8, batch=4, inputs=stream.pixels)
+    with pytest.raises(everlearn.BadInput, match="theta has all parameters in one vector"):
+        learner.update(stream.tasks[0])
+    assert asked == [False]

@@ -241,6 +241,7 @@ class World:
             everlearn.Experiment: lambda: everlearn.Experiment.of(**EXPERIMENT),
             everlearn.Snapshot: lambda: everlearn.Snapshot(learner().net),
             everlearn.Average: lambda: everlearn.Average(0.9),
+            everlearn.Step: lambda: step(learner()),
         }
         if kind in simple:
             return simple[kind]()

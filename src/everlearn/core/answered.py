@@ -46,6 +46,22 @@ def log_prior(prior: Tensor, z: Tensor) -> Tensor:
     return prior
 
 
+def index(which: Tensor, size: int) -> Tensor:
+    """Rows of a batch of this size: a mask, or numbers. On a GPU these are not looked at: that would wait."""
+    whole = which.dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+    inside = whole and (which.is_cuda or not which.numel() or (-size <= which.min() and which.max() < size))
+    if which.ndim != 1 or not (inside or (which.dtype == torch.bool and len(which) == size)):
+        raise BadInput(f"which is a mask bool [{size}] or the numbers of some of {size} rows, not {_kind(which)}")
+    return which if which.dtype == torch.bool else which.long()
+
+
+def parameters(theta: Tensor, own: Tensor) -> Tensor:
+    """Parameters of the network whose own these are."""
+    if theta.shape != own.shape or theta.dtype != own.dtype:
+        raise BadInput(f"theta has all parameters in one vector, {_kind(own)}, not {_kind(theta)}")
+    return theta
+
+
 def given(method: Method, hook: str, *batches: Batch) -> Sequence[Term]:
     """What `learn` or `rehearse` gives, if it is terms."""
     from everlearn.core.terms import Term

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from everlearn.arguments import checked
+from everlearn.core.answered import parameters
 from everlearn.core.memory import Memory
 from everlearn.core.snapshot import Average
 from everlearn.core.state import Stateful
@@ -59,10 +61,12 @@ class Step:
     references: tuple[Batch, ...] = ()
     tape: Tape = field(default_factory=Tape)
 
+    @checked
     @torch.no_grad()
     def ask(self, batch: Batch, theta: Tensor | None = None) -> Batch:
         """The batch with the network's answers now, or at another `theta`: no gradient, and nothing in it moves."""
-        return seen_by(self.net.at(self.net.theta if theta is None else theta, virtual=True), batch)[0]
+        at = self.net.theta if theta is None else parameters(theta, self.net.theta)
+        return seen_by(self.net.at(at, virtual=True), batch)[0]
 
 
 def train_step(method: Method, step: Step) -> None:

@@ -74,10 +74,10 @@ class Experiment:
         found = {"method": look_up("method", method), "weighting": look_up("weighting", weighting)}
         found["stream"] = _data(stream, data)
         source = found["stream"]
-        network = network or streams.usual_network(
-            source.at or source.name, source.source, lambda: _shape(source, given, data)
-        )
-        found |= {"network": look_up("network", network)} if network else {}
+        if network is None:
+            shape = lambda: _shape(source, given, data)
+            network = streams.usual_network(source.at or source.name, source.source, shape)
+        found |= {"network": look_up("network", network)} if network is not None else {}
         kinds = {kind: {key: p.annotation for key, p in _options(kind, one).items()} for kind, one in found.items()}
         owners = _owners(kinds)
         settings: dict[tuple[str, str], Any] = {}
