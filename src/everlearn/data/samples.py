@@ -96,7 +96,7 @@ def tensor(of: Any) -> Tensor:
         except (ValueError, TypeError, RuntimeError):  # parts of several shapes
             raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
         if array.dtype.kind == "O":  # numbers, perhaps
-            with contextlib.suppress(ValueError, TypeError):
+            with contextlib.suppress(ValueError, TypeError, OverflowError):
                 array = array.astype(np.float64)
         if array.dtype.kind == "c":
             raise BadInput("Complex data not supported; samples must be real numbers")
