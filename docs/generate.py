@@ -645,6 +645,24 @@ def guarantees() -> str:
     )
 
 
+def installs() -> str:
+    """Where wheel and sdist were installed and used."""
+    document = record("tools/results/release.json")
+    beside = ("torch", "numpy", "scikit-learn", "typer", "rich")
+    rows = [
+        [
+            f"{of['python']}, {'the oldest' if of['pinned'] else 'what pip takes'}",
+            *(of["versions"][name] for name in beside),
+            f"{len(of['wheel'])} + {len(of['sdist'])}",
+            "–" if of["without CUDA packages"] else "with",
+        ]
+        for of in document["checked"]
+    ]
+    about = "; ".join(f"{name}, {size / 1000:.0f} kB" for name, size in document["built"].items())
+    header = ["Python, and the rest", *beside, "steps, wheel + sdist", "CUDA packages"]
+    return f"{markdown(header, rows)}\n\nRecord: commit {document['commit'][:10]}; {about}."
+
+
 def all_methods() -> str:
     document = record("results/digits.json")
     return summaries(document["rows"]) + "\n\n" + provenance(document)
@@ -739,6 +757,7 @@ TABLES = {
         for stream, memory in (("cifar10", 200), ("cifar10", 500), ("cifar100", 500))
     },
     "guarantees": guarantees,
+    "installs": installs,
 }
 
 
