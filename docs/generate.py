@@ -10,6 +10,7 @@ files of their own.
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from functools import cache, partial
 from itertools import groupby
@@ -56,6 +57,12 @@ def summaries(rows: dict[str, dict]) -> str:
 
 def demo() -> str:
     return summaries(record("results/demo.json"))
+
+
+def wrapped(sentence: str) -> str:
+    """In lines that can be read; those of a list are set in."""
+    indent = "  " if sentence.startswith("- ") else ""
+    return textwrap.fill(sentence, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def provenance(document: dict) -> str:
@@ -525,7 +532,7 @@ def candidates(path: str) -> str:
 
     rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
     seeds = max(len(row["runs"]) for row in document["rows"].values())
-    said = f"Class-IL ACC, {seeds} seeds. {provenance(document)}"
+    said = wrapped(f"Class-IL ACC, {seeds} seeds. {provenance(document)}")
     return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
 
 
@@ -632,7 +639,7 @@ def guarantees() -> str:
         r = json.loads(path.read_text())
         command = re.sub(r" --(out|official|lines|noticed) \S+", "", r["command"])
         rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{r['name']}`"])
-        failed += [f"- `{r['name']}`: {f['group']}, `{f['case']}`: {f['wrong']}." for f in r["failures"]]
+        failed += [wrapped(f"- `{r['name']}`: {f['group']}, `{f['case']}`: {f['wrong']}.") for f in r["failures"]]
         records.append(f"- `{command}`: commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s.")
     return "\n\n".join(
         [
