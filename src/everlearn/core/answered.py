@@ -1,4 +1,4 @@
-"""What a loss reads of a batch and a method gives of losses, or a sentence on why it is not there."""
+"""What a loss reads of a batch, or a sentence on why it is not there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from everlearn.errors import BadInput
 
 if TYPE_CHECKING:
     from everlearn.core.terms import Batch, Term
-    from everlearn.methods.base import Method
 
 
 def logits(batch: Batch) -> Tensor:
@@ -60,27 +59,6 @@ def parameters(theta: Tensor, own: Tensor) -> Tensor:
     if theta.shape != own.shape or theta.dtype != own.dtype:
         raise BadInput(f"theta has all parameters in one vector, {_kind(own)}, not {_kind(theta)}")
     return theta
-
-
-def given(method: Method, hook: str, *batches: Batch) -> Sequence[Term]:
-    """What `learn` or `rehearse` gives, if it is terms."""
-    from everlearn.core.terms import Term
-
-    terms = getattr(method, hook)(*batches)
-    right = lambda term: isinstance(term, Term) and term.loss.shape == term.batch.y.shape
-    if isinstance(terms, Term) or not isinstance(terms, (list, tuple)) or not all(map(right, terms)):
-        forgot = "; did it forget `return`?" if terms is None else ""
-        own = type(method).__name__
-        raise BadInput(f"{own}.{hook} must give a list of Term(loss, batch), a loss per row{forgot}")
-    return terms
-
-
-def named(method: Method, terms: Sequence[Term]) -> Sequence[Term]:
-    """As many as the method has names for."""
-    if len(terms) != len(method.names):
-        own, names = type(method).__name__, ", ".join(method.names)
-        raise BadInput(f"{own} has {len(terms)} loss terms and names {len(method.names)} of them ({names})")
-    return terms
 
 
 def some(terms: Sequence[Term]) -> Sequence[Term]:

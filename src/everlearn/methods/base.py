@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from everlearn.core.answered import given, named
+from everlearn.core.offered import given, named
 from everlearn.core.part import Part
 from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, reservoir
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
