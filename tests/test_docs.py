@@ -190,9 +190,9 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
     assert page.count("| 65.38 ± 0.42 |") >= 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page
-    lines = generate.reproduction_progress().splitlines()[2:]
+    lines = generate.TABLES["reproduction-progress"]().splitlines()[2:]
     assert len(lines) == len(reproduce.PLAN) and all(line.endswith("| 0 | – |") for line in lines)
-    tables = [line.split(" | ") for line in generate.reproduction_tables().splitlines()[2:]]
+    tables = [line.split(" | ") for line in generate.TABLES["reproduction-tables"]().splitlines()[2:]]
     assert len(tables) == len(reproduce.TABLES)
     for _, run, _, _, _, left in tables:
         assert len(set(run.split(" / "))) == 1 and left == "0 |", "the plan leaves no cell of the paper out"

@@ -1,0 +1,48 @@
+"""The figures of the pages: those of the report, on the records."""
+
+import json
+import re
+from functools import cache, partial
+
+import vl_convert
+
+from everlearn.experiments.studies import FAMILIES
+from everlearn.report.web import figures
+from everlearn.report.web.page import of_paths
+from tables.records import ROOT
+from tables.studies import ALIKE
+
+FONT = "Liberation Sans, Arial, sans-serif"  # the converter has it: the same file on every machine
+
+
+@cache
+def charts(path: str, only: str | None = None) -> dict[str, dict]:
+    """The report's figures on a record or a stream's records."""
+    return dict(figures.figures(of_paths([str(ROOT / "results" / path)], only)))
+
+
+def drawn(spec: dict) -> str:
+    return vl_convert.vegalite_to_svg(json.dumps(spec | {"config": figures.STYLE | {"font": FONT}})) + "\n"
+
+
+def similarity(name: str) -> str:
+    """The mean weights RER gives validation samples after the second task, a point a seed."""
+    return drawn(charts(f"{name}.json", "rer, ")["similarity"])
+
+
+def curves(base: str, memory: int) -> str:
+    """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline beside its
+    relational version."""
+    start = re.compile(rf"pair-{re.escape(base)}-m{memory}\b.*-{FAMILIES[base]}-m{memory}(-weights-1-0.5)?-class$")
+    (name,) = filter(start.match, charts("cifar10"))
+    return drawn(charts("cifar10")[name])
+
+
+FIGURES = {
+    **{f"docs/{name}.svg": partial(similarity, name) for name in ALIKE},
+    **{
+        f"docs/curves-cifar10-{base}-{memory}.svg": partial(curves, base, memory)
+        for base in FAMILIES
+        for memory in (200, 500)
+    },
+}

@@ -1,0 +1,46 @@
+"""What was tried against the product, and where it was installed."""
+
+import re
+
+from tables.records import files, record
+from tables.text import markdown, wrapped
+
+
+def guarantees() -> str:
+    """What each script tried, how often the claim held, what did not hold, and where the records are."""
+    rows, failed, records = [], [], []
+    for r in map(record, files("torture/results")):
+        command = re.sub(r" --(out|official|lines|noticed) \S+", "", r["command"])
+        rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{r['name']}`"])
+        failed += [wrapped(f"- `{r['name']}`: {f['group']}, `{f['case']}`: {f['wrong']}.") for f in r["failures"]]
+        records.append(f"- `{command}`: commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s.")
+    return "\n\n".join(
+        [
+            markdown(["what holds", "tried", "held", "script"], rows),
+            "What did not hold:",
+            "\n".join(failed),
+            "The commands, and what they ran on:",
+            "\n".join(records),
+        ]
+    )
+
+
+def installs() -> str:
+    """Where wheel and sdist were installed and used."""
+    document = record("tools/results/release.json")
+    beside = ("torch", "numpy", "scikit-learn", "typer", "rich")
+    rows = [
+        [
+            f"{of['python']}, {'the oldest' if of['pinned'] else 'what pip takes'}",
+            *(of["versions"][name] for name in beside),
+            f"{len(of['wheel'])} + {len(of['sdist'])}",
+            "–" if of["without CUDA packages"] else "with",
+        ]
+        for of in document["checked"]
+    ]
+    about = "; ".join(f"{name}, {size / 1000:.0f} kB" for name, size in document["built"].items())
+    header = ["Python, and the rest", *beside, "steps, wheel + sdist", "CUDA packages"]
+    return f"{markdown(header, rows)}\n\nRecord: commit {document['commit'][:10]}; {about}."
+
+
+TABLES = {"guarantees": guarantees, "installs": installs}

@@ -1,0 +1,54 @@
+"""`retain`: what was tried on held-out images, and the test."""
+
+from functools import partial
+
+import flagship
+from reproduce import experiment
+
+from everlearn import metrics
+from everlearn.report.tables import SHOWN, cell
+from tables.records import as_usual, files, record
+from tables.text import gained, markdown
+
+HEADER = ["seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"]
+
+
+def figures(runs: list[dict]) -> list[str]:
+    across = metrics.across(runs)
+    return [str(len(runs)), *(cell(across[s][m], 2) for s, m in SHOWN[:3])]
+
+
+def screened(kind: str) -> str:
+    """What was tried on held-out training images, best first."""
+    rows: dict[tuple[int, str], list[dict]] = {}
+    for path in files(f"results/flagship/{kind}"):
+        run = record(path)
+        e = experiment(run)
+        rows.setdefault((e.memory, flagship.row(e, kind)), []).append(run)
+    rank = lambda key: (key[0], -metrics.across(rows[key])["class_il"]["acc"]["mean"])
+    return markdown(
+        ["on held-out images", "memory", *HEADER],
+        [[f"`{label}`", str(memory), *figures(rows[memory, label])] for memory, label in sorted(rows, key=rank)],
+    )
+
+
+def tested(stream: str, memory: int) -> str:
+    """`retain` and what it gains on the others."""
+    every, rows = as_usual(), []
+    own, seed = every["retain", stream, memory], lambda run: run["experiment"]["seed"]
+    for label in ("retain", "der+++consolidate", "der++", "rder", "er-ace", "er"):
+        if (runs := every.get((label, stream, memory))) is None:
+            continue
+        gain = metrics.gain(own, runs, seed) if label != "retain" and len(runs) > 1 else None
+        apart = f"{gained(gain)} ({gain['ahead']} of {gain['seeds']})" if gain else ""
+        rows.append([f"`{label}`", *figures(runs), apart])
+    return markdown(["", *HEADER, "`retain` gains on it"], rows)
+
+
+TABLES = {
+    **{kind: partial(screened, kind) for kind in ("screen", "ablation")},
+    **{
+        f"tested-{stream}-{memory}": partial(tested, stream, memory)
+        for stream, memory in (("cifar10", 200), ("cifar10", 500), ("cifar100", 500))
+    },
+}

@@ -1,0 +1,101 @@
+"""Studies of our own: a baseline beside its variants, two tasks that are alike or not, candidates for a loss."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from everlearn import metrics
+from everlearn.experiments.studies import FAMILIES
+from everlearn.report.tables import cell
+from tables.records import files, record
+from tables.text import gained, markdown, provenance, wrapped
+
+
+def axes(labels: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Names and memories of a study's rows, `er, M = 20` of each."""
+    names, memories = zip(*(label.split(", M = ") for label in labels))
+    return list(dict.fromkeys(names)), list(dict.fromkeys(memories))
+
+
+def gain(row: dict, base: dict) -> str:
+    """Over the same seeds of another row."""
+    return gained(metrics.gain(row["runs"], base["runs"], lambda run: run["seed"]), 1)
+
+
+def variants(path: str) -> str:
+    """Baselines as they are, the rest also as the difference from the baseline on the same seeds."""
+    document = record(path)
+    found = document["rows"]
+    names, memories = axes(found)
+    bases = {relational: base for base, relational in FAMILIES.items()}
+    base = lambda name: bases.get(
+        name.removesuffix(" fresh"), name.rpartition("+")[0] if name not in FAMILIES else name
+    )
+
+    def shown(name: str, memory: str) -> str:
+        if (row := found.get(f"{name}, M = {memory}")) is None:
+            return "–"
+        of = row["summary"]["class_il"]
+        against = f" ({gain(row, found[f'{base(name)}, M = {memory}'])})" if name != base(name) else ""
+        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
+
+    names.sort(key=lambda name: list(FAMILIES).index(base(name)))
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    header = ["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)]
+    return markdown(header, rows) + "\n\n" + provenance(document)
+
+
+def mixed() -> str:
+    """The rule, RDER, and DER++ with some of RDER's weights in place of the rule's: what changes on the same seeds."""
+    document, rule = record("results/mixed-cifar10-cnn.json"), "der+++consolidate, M = 200"
+    there = record("results/phase-cifar10-cnn.json")["rows"]
+    rows = {label: there[label] for label in (rule, "rder, M = 200")} | document["rows"]
+    lines = []
+    for label, row in rows.items():
+        of, against = row["summary"]["class_il"], "–" if label == rule else gain(row, rows[rule])
+        lines.append([f"`{label.split(',')[0]}`", f"{of['acc']['mean']:.1f}", f"{of['bwt']['mean']:.1f}", against])
+    return markdown(["DER++", "ACC", "BWT", "gain on the rule"], lines) + "\n\n" + provenance(document)
+
+
+def similarity(path: str) -> str:
+    document = record(path)
+    rows = {}
+    for label, row in document["rows"].items():
+        method, _, setup = label.partition(", ")
+        rows.setdefault(method, {})[setup] = row["summary"]["class_il"]["acc"]
+    setups = list(next(iter(rows.values())))
+    gap = lambda cells: f"{cells[setups[1]]['mean'] - cells[setups[0]]['mean']:.2f}"
+    table = markdown(
+        ["method", *setups, "gap"], [[f"`{m}`", *(cell(c[s]) for s in setups), gap(c)] for m, c in rows.items()]
+    )
+    return table + "\n\n" + provenance(document)
+
+
+def candidates(path: str) -> str:
+    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold."""
+    document = record(path)
+    acc = {label: row["summary"]["class_il"]["acc"] for label, row in document["rows"].items()}
+    names, memories = axes(acc)
+    best = {memory: max(acc[label]["mean"] for label in acc if label.endswith(f" = {memory}")) for memory in memories}
+
+    def shown(name: str, memory: str) -> str:
+        found = acc.get(f"{name}, M = {memory}")
+        return f"**{cell(found, 1)}**" if found and found["mean"] == best[memory] else cell(found, 1)
+
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    seeds = max(len(row["runs"]) for row in document["rows"].values())
+    said = wrapped(f"Class-IL ACC, {seeds} seeds. {provenance(document)}")
+    return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
+
+
+# Records, and tables of the same names.
+VARIANTS = (
+    *("relation-digits", "relation-digits-cnn", "replayed-digits", "outer-digits", "outer-cifar10-cnn"),
+    *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn"),
+)
+ALIKE = ("similarity-digits", "similarity-fashion-mnist", "similarity-cifar10-cnn")
+TABLES = {
+    **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
+    **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
+    "mixed-cifar10-cnn": mixed,
+    **{f"flagship-{path.stem}": partial(candidates, path) for path in files("results/flagship")},
+}

@@ -1,0 +1,29 @@
+"""How tables and the lines under them are written."""
+
+import textwrap
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    return "\n".join([line(header), line(["---"] + ["---:"] * (len(header) - 1)), *map(line, rows)])
+
+
+def wrapped(sentence: str) -> str:
+    """In lines that can be read; those of a list are set in."""
+    indent = "  " if sentence.startswith("- ") else ""
+    return textwrap.fill(sentence, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def gained(gain: dict, digits: int = 2) -> str:
+    """A mean gain and, of more than one seed, half of its 95 % interval."""
+    half = "" if gain["half_width"] is None else f" ± {gain['half_width']:.{digits}f}"
+    return f"{gain['mean']:+.{digits}f}{half}"
+
+
+def provenance(document: dict) -> str:
+    p = document["provenance"]
+    every = lambda key: p[key] if isinstance(p[key], list) else [p[key]]
+    versions = (", ".join(f"{name} {version}" for name, version in of.items()) for of in every("versions"))
+    commits = " and ".join(commit[:10] for commit in every("commit") if commit) or "not noted"
+    parts = [f"commit {commits}", *every("device"), *versions]
+    return f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}."
