@@ -66,7 +66,7 @@ class Watched:
                     "the validation data lack some classes of the memory, and patience may end the task before these "
                     "are rehearsed; give samples of all classes: validation=(x, y)",
                     Notice,
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         self.learner, self.held_out, self.patience = learner, held_out, patience
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
