@@ -634,6 +634,17 @@ def test_patience_ends_a_task_when_it_gets_no_better():
             learner.update(X, Y, validation=0.5, patience=wrong)
 
 
+def test_patience_says_that_it_does_not_see_old_classes():
+    learner = learner_of(epochs=1, memory=6).update(X, Y, validation=(X, Y), patience=1)
+    with pytest.warns(everlearn.errors.Notice, match="lack some classes of the memory"):
+        learner.update(X, ["new"] * len(X), validation=0.5, patience=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learner.update(X, ["newer"] * len(X), validation=0.5)
+        both = torch.cat([X, X, X]), [*Y.tolist(), *["new"] * len(X), *["newer"] * len(X)]
+        learner.update(X, ["newer"] * len(X), validation=both, patience=1)
+
+
 class Interrupted(nn.Module):
     """Ctrl-C in the middle of a step."""
 

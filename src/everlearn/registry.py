@@ -134,12 +134,13 @@ def find(kind: str, name: str) -> Any:
         return imported(BUILT_IN[kind][name])
     if name not in _registered[kind]:
         if refers(kind, name):
-            return check(kind, imported(name))
+            return check(kind, _referred(kind, name))
         wrong = _installed()
         if name in wrong:
             raise BadInput(wrong[name])
     if name not in _registered[kind]:
-        raise unknown(kind, name, [*known(kind), *(ALIASES if kind == "method" else ())])
+        others = {"method": ALIASES, "stream": ("npz:FILE", "folder:DIR")}
+        raise unknown(kind, name, [*known(kind), *others.get(kind, ())])
     return check(kind, _registered[kind][name])
 
 
@@ -176,6 +177,17 @@ def weighed(label: str, weighting: Any) -> tuple[str, Any]:
 def refers(kind: str, name: str) -> bool:
     """Is it `module:attr` or `file.py:attr`, and not a name?"""
     return ":" in name and not (kind == "stream" and name.partition(":")[0] in DATA)
+
+
+def _referred(kind: str, name: str) -> Any:
+    """What `name` refers to; where it names a file or folder instead, the error says how data are named."""
+    try:
+        return imported(name)
+    except BadInput:
+        home, _, rest = name.partition(":")
+        if kind == "stream" and not home.endswith(".py") and Path(rest).expanduser().exists():
+            raise unknown("kind of data", home, DATA) from None
+        raise
 
 
 def imported(reference: str) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from everlearn.data import Task
 from everlearn.data.samples import Like
-from everlearn.errors import BadInput, number
+from everlearn.errors import BadInput, Notice, number
 from everlearn.learner.labels import coded
 
 if TYPE_CHECKING:
@@ -61,6 +61,13 @@ class Watched:
             number("patience", patience, whole=True, positive=True)
             if held_out is None:
                 raise BadInput("patience needs data to test on: validation=0.1, or other data")
+            if learner.memory is not None and set(learner.memory.held()[1].tolist()) - set(held_out[1].tolist()):
+                warnings.warn(
+                    "the validation data lack some classes of the memory, and patience may end the task before these "
+                    "are rehearsed; give samples of all classes: validation=(x, y)",
+                    Notice,
+                    stacklevel=4,
+                )
         self.learner, self.held_out, self.patience = learner, held_out, patience
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
