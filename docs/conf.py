@@ -1,7 +1,11 @@
 """How the site is built: python docs/build_site.py, or make docs."""
 
+import html
+import os
 import sys
 from pathlib import Path
+
+from docutils import nodes
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
@@ -25,14 +29,42 @@ autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 html_theme = "furo"
 html_title = "everlearn"
+html_baseurl = os.environ.get("SITE_URL", "")  # where the site will be, such as https://example.org/everlearn/
+html_baseurl = html_baseurl and html_baseurl.rstrip("/") + "/"
 html_extra_path = ["_extra"]  # the report on the records, made when the site is built
-html_theme_options = {"source_edit_link": "", "navigation_with_keys": True}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_favicon = "_static/favicon.svg"
+html_copy_source = html_show_sourcelink = False
+html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+PREVIEW = "_images/report-1280-light.png"
+SHORTEST, LONGEST = 40, 200  # letters of a description; search engines show fewer
+
+
+def unbroken(app, name: str, source: list[str]) -> None:
+    """A number and its deviation stay on one line."""
+    source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
+
+
+def described(app, name: str, template: str, context: dict, page: nodes.document | None) -> None:
+    """What search engines and those who are sent a link see: the page's title and its first sentences."""
+    said = [" ".join(of.astext().split()) for of in page.findall(nodes.paragraph)] if page else []
+    text = next((of for of in said if len(of) >= SHORTEST), None)
+    if text is None:  # a list of links, or a listing of code
+        return
+    if len(text) > LONGEST:
+        text = text[:LONGEST].rsplit(" ", 1)[0] + " …"
+    title = project if name == "index" else f"{app.env.titles[name].astext()} – {project}"
+    shown = {"title": title, "description": text, "type": "website", "site_name": project}
+    if html_baseurl:
+        shown |= {"url": context["pageurl"], "image": html_baseurl + PREVIEW}
+    tags = [f'<meta name="description" content="{html.escape(text)}">', '<meta name="twitter:card" content="summary">']
+    tags += [f'<meta property="og:{key}" content="{html.escape(value)}">' for key, value in shown.items()]
+    if name == "404" and html_baseurl:  # it is shown in place of pages of any folder
+        tags.insert(0, f'<base href="{html.escape(html_baseurl)}">')
+    context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
 def setup(app) -> None:
-    """A number and its deviation stay on one line."""
-
-    def unbroken(app, name: str, source: list[str]) -> None:
-        source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-
     app.connect("source-read", unbroken)
+    app.connect("html-page-context", described)
