@@ -40,7 +40,10 @@ def helped(*words: str) -> str:
 
 def commands() -> str:
     """The help of every command as a page."""
-    parts = ["# Commands\n\nWhat `everlearn COMMAND --help` says.", f"```text\n{helped()}\n```"]
+    parts = [
+        "# Commands\n\nEvery command with its options, as `everlearn COMMAND --help` prints them.",
+        f"```text\n{helped()}\n```",
+    ]
     group: Any = typer.main.get_command(app)
     for name in COMMANDS:
         own = [[name], *([name, of] for of in getattr(group.get_command(None, name), "commands", {}))]

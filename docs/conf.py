@@ -28,6 +28,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 html_theme = "furo"
+pygments_dark_style = "a11y-dark"  # the theme's own underlines modules as if they were links
 html_title = "everlearn"
 html_baseurl = os.environ.get("SITE_URL", "")  # where the site will be, such as https://example.org/everlearn/
 html_baseurl = html_baseurl and html_baseurl.rstrip("/") + "/"
@@ -46,9 +47,15 @@ def unbroken(app, name: str, source: list[str]) -> None:
     source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
 
 
+def words(paragraph: nodes.paragraph) -> str:
+    """Its text, without tags and without what pictures say."""
+    parts = [of.astext() for of in paragraph.findall(nodes.Text) if not isinstance(of.parent, nodes.raw)]
+    return " ".join("".join(parts).split())
+
+
 def described(app, name: str, template: str, context: dict, page: nodes.document | None) -> None:
     """What search engines and those who are sent a link see: the page's title and its first sentences."""
-    said = [" ".join(of.astext().split()) for of in page.findall(nodes.paragraph)] if page else []
+    said = map(words, page.findall(nodes.paragraph)) if page else ()
     text = next((of for of in said if len(of) >= SHORTEST), None)
     if text is None:  # a list of links, or a listing of code
         return
