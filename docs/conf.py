@@ -2,6 +2,7 @@
 
 import html
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -72,6 +73,15 @@ def described(app, name: str, template: str, context: dict, page: nodes.document
     context["metatags"] = context.get("metatags", "") + "\n".join(tags)
 
 
+def plain(app, what: str, name: str, thing, options, signature: str | None, returned: str | None):
+    """A signature without what is no Python: how an argument is checked, and defaults that are made anew."""
+    if signature:
+        signature = re.sub(r"~?(?:types|typing)\.Annotated\[(.+?), Kind\(.+?>\)\]", r"\1", signature)
+        signature = signature.replace("<factory>", "...")
+    return signature, returned
+
+
 def setup(app) -> None:
+    app.connect("autodoc-process-signature", plain)
     app.connect("source-read", unbroken)
     app.connect("html-page-context", described)

@@ -71,6 +71,11 @@ def test_every_command_is_in_the_reference(pages):
     assert all(f'id="{name}"' in text and f"Usage: everlearn {name} " in text for name in COMMANDS)
 
 
+def test_signatures_are_python(pages):
+    text = (SITE / "reference" / "python.html").read_text()
+    assert not re.findall(r"&lt;f\w+|at 0x[0-9a-f]+|~everlearn|Kind\(", text)
+
+
 def test_every_page_says_what_it_is(pages):
     titles = set()
     for page in own():
