@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow check mutants bench docs torture release-check clean
+.PHONY: demo test test-slow check mutants bench docs site-check torture release-check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -11,7 +11,7 @@ test: $(VENV)/ready
 	$(VENV)/bin/python -m pytest --numprocesses auto --dist loadfile
 
 test-slow: $(VENV)/ready
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,ray,onnx]' onnxruntime
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs,ray,onnx]' onnxruntime
 	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[peer]'
 	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps avalanche-lib pytorchcv torchvision
 	$(VENV)/bin/python -m pytest -m slow
@@ -33,6 +33,12 @@ docs: $(VENV)/ready
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	$(VENV)/bin/python docs/generate.py
 	$(VENV)/bin/python docs/build_site.py
+
+# Builds the site, any warning being an error, and looks at every page of it: links, spelling, size, axe. Needs Chromium.
+site-check: $(VENV)/ready
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,docs]'
+	$(VENV)/bin/python docs/generate.py --check
+	$(VENV)/bin/python -m pytest -m slow tests/test_site.py
 
 torture: $(VENV)/ready
 	for name in torture/*.py; do \

@@ -4,38 +4,49 @@ It is these pages, a page with every command's help, and the report on the recor
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import typer
 from publish import publish
 from typer.testing import CliRunner
 
-from everlearn.cli.app import app
+from everlearn.cli.app import COMMANDS, app
 
 DOCS = Path(__file__).parent
 SITE, EXTRA = DOCS / "_site", DOCS / "_extra"
-# What the theme leaves out for those who read with a keyboard or a screen reader: a heading's level, and that what
-# scrolls sideways can be reached.
+WIDTH = 90  # letters of a line of code that fit the page
+# What the theme leaves out for those who read with a keyboard or a screen reader: a heading and its level, the names of
+# the two lists of links, that what scrolls sideways can be reached, and that an empty cell is no heading.
 SAID = {
-    'role="heading">': 'role="heading" aria-level="2">',
-    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
-    "<pre>": '<pre tabindex="0">',
+    r'role="heading">': r'role="heading" aria-level="2">',
+    r'<aside class="sidebar-drawer"': r'<aside aria-label="Pages" class="sidebar-drawer"',
+    r'<aside class="toc-drawer': r'<aside aria-label="On this page" class="toc-drawer',
+    r'<div class="table-wrapper': r'<div tabindex="0" class="table-wrapper',
+    r"<pre>": r'<pre tabindex="0">',
+    r'<th class="(head[^"]*)"><p></p></th>': r'<td class="\1"></td>',
+    r'(?=<div id="search-results">)': r"<h1>Search</h1>",
 }
 
 
 def helped(*words: str) -> str:
     """What a command says of itself."""
-    return CliRunner().invoke(app, [*words, "--help"], prog_name="everlearn", terminal_width=100).output.rstrip()
+    return CliRunner().invoke(app, [*words, "--help"], prog_name="everlearn", terminal_width=WIDTH).output.rstrip()
 
 
 def commands() -> str:
     """The help of every command as a page."""
-    parts = ["# Commands\n\nWhat `everlearn COMMAND --help` says.", f"```text\n{helped()}\n```"]
-    for name, command in typer.main.get_command(app).commands.items():  # pyright: ignore[reportAttributeAccessIssue]
-        own = [[name], *([name, of] for of in getattr(command, "commands", {}))]
+    parts = [
+        "# Commands\n\nEvery command with its options, as `everlearn COMMAND --help` prints them.",
+        f"```text\n{helped()}\n```",
+    ]
+    group: Any = typer.main.get_command(app)
+    for name in COMMANDS:
+        own = [[name], *([name, of] for of in getattr(group.get_command(None, name), "commands", {}))]
         parts += [f"## {' '.join(words)}\n\n```text\n{helped(*words)}\n```" for words in own]
     return "\n\n".join(parts) + "\n"
 
@@ -51,7 +62,7 @@ def main() -> None:
         if page.name != "report.html":
             text = page.read_text()
             for given, wanted in SAID.items():
-                text = text.replace(given, wanted)
+                text = re.sub(given, wanted, text)
             page.write_text(text)
     sys.exit(built.returncode)
 

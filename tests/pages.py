@@ -10,7 +10,8 @@ import pytest
 import everlearn
 from everlearn.experiments.seals import sealed
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # one program under the names it has
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), "/usr/bin/chromium")
 RESULTS = Path(__file__).parents[1] / "results"
 SMALL = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, batch=32, memory=20)
 HOSTILE = "</script><img src=x onerror=\"document.title='taken'\">\n{{7*7}}\u2028'\"&amp;\x1b[31m"
