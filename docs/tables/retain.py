@@ -11,11 +11,21 @@ from tables.records import as_usual, files, record
 from tables.text import gained, markdown
 
 HEADER = ["seeds", "Class-IL ACC", "Class-IL BWT", "Task-IL ACC"]
+WHOLE = "retain"
+GAIN = f"`{WHOLE}` gains on it"
 
 
 def figures(runs: list[dict]) -> list[str]:
     across = metrics.across(runs)
     return [str(len(runs)), *(cell(across[s][m], 2) for s, m in SHOWN[:3])]
+
+
+def over(own: list[dict], others: list[dict]) -> str:
+    """What `retain` gains on others over the seeds both have, where there are several."""
+    if own is others or len(others) < 2:
+        return ""
+    gain = metrics.gain(own, others, lambda run: run["experiment"]["seed"])
+    return f"{gained(gain)} ({gain['ahead']} of {gain['seeds']})" if gain else ""
 
 
 def screened(kind: str) -> str:
@@ -27,22 +37,23 @@ def screened(kind: str) -> str:
         rows.setdefault((e.memory, flagship.row(e, kind)), []).append(run)
     rank = lambda key: (key[0], -metrics.across(rows[key])["class_il"]["acc"]["mean"])
     return markdown(
-        ["on held-out images", "memory", *HEADER],
-        [[f"`{label}`", str(memory), *figures(rows[memory, label])] for memory, label in sorted(rows, key=rank)],
+        ["on held-out images", "memory", *HEADER, GAIN],
+        [
+            [f"`{label}`", str(memory), *figures(rows[memory, label]), over(rows[memory, WHOLE], rows[memory, label])]
+            for memory, label in sorted(rows, key=rank)
+        ],
     )
 
 
 def tested(stream: str, memory: int) -> str:
     """`retain` and what it gains on the others."""
     every, rows = as_usual(), []
-    own, seed = every["retain", stream, memory], lambda run: run["experiment"]["seed"]
-    for label in ("retain", "der+++consolidate", "der++", "rder", "er-ace", "er"):
+    own = every[WHOLE, stream, memory]
+    for label in (WHOLE, "der+++consolidate", "der++", "rder", "er-ace", "er"):
         if (runs := every.get((label, stream, memory))) is None:
             continue
-        gain = metrics.gain(own, runs, seed) if label != "retain" and len(runs) > 1 else None
-        apart = f"{gained(gain)} ({gain['ahead']} of {gain['seeds']})" if gain else ""
-        rows.append([f"`{label}`", *figures(runs), apart])
-    return markdown(["", *HEADER, "`retain` gains on it"], rows)
+        rows.append([f"`{label}`", *figures(runs), over(own, runs)])
+    return markdown(["", *HEADER, GAIN], rows)
 
 
 TABLES = {
