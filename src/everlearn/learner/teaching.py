@@ -157,7 +157,7 @@ def tell_lost(before: dict[str, object], now: dict[str, object]) -> None:
                 f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
                 f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
                 Notice,
-                stacklevel=2,
+                stacklevel=1,  # one place, so that Python says it once
             )
 
 
