@@ -16,6 +16,7 @@ from everlearn.collection import collect, documents, folders, index
 from everlearn.experiments import records, seals
 from everlearn.experiments.published import published
 from everlearn.experiments.store import Store, read_lines
+from everlearn.report import board
 
 RESULTS = Path(__file__).parents[1] / "results"
 SMALL = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, batch=32, memory=20)
@@ -465,3 +466,15 @@ def test_a_few_runs_need_no_index_and_a_folder_that_cannot_be_written_to_has_non
 def test_a_digest_survives_json(made):
     (digest,) = documents.digests(seals.opened(result_of(made, "rer")), "name", "place")
     assert json.loads(json.dumps(digest)) == digest
+
+
+def test_a_setting_that_only_some_rows_of_a_method_have_is_told_of_many_rows(made, tmp_path):
+    for changes in (*(dict(lr=lr) for lr in (0.1, 0.2, 0.3, 0.4)), dict(lr=0.1, average=0.9)):
+        write(tmp_path, result_of(made), **changes)
+    write(tmp_path, result_of(made, "rer"), lr=0.1)
+    table = board.differences(collect([tmp_path]))
+    assert table is not None
+    told = [[str(cell) for cell in row] for row in table.rows]
+    (at,) = [number for number, row in enumerate(told) if row[0] == "average"]
+    assert {row[1] for row in told[at : at + 2]} == {"–", "0.9"}
+    assert "interval" not in {row[0] for row in told}, "only the relation has one, and all of its rows the same"

@@ -27,4 +27,5 @@ def test_a_command_shown_there_runs(words, tmp_path):
 
 
 def test_every_way_to_extend_is_shown():
-    assert set(FILES) == {"brier.py", "hardest.py", "louder.py", "parity.py", "backwards.py"} and len(COMMANDS) == 6
+    assert set(FILES) == {"brier.py", "hardest.py", "mir.py", "louder.py", "parity.py", "backwards.py"}
+    assert len(COMMANDS) == 7

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from everlearn.experiments import run as runs
 from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.networks import MLP
 
 SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)
 
@@ -377,3 +379,38 @@ def test_every_method_and_weighting_has_a_state_that_can_be_written():
         state = run.learner.state()
         again = safetensors.load(safetensors.save({key: tensor.contiguous() for key, tensor in state.items()}))
         assert all(torch.equal(again[key], state[key]) for key in state), name
+
+
+class Counting(ER):
+    """It counts its steps in a number, which no state has."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def after_step(self, step, gradient, direction):
+        self.count += 1
+
+
+class Declared(Counting):
+    derived = ("count",)
+
+
+@pytest.mark.parametrize(("method", "lost"), [(Counting, 1), (Declared, 0)])
+def test_a_plain_number_that_training_changes_is_said_to_be_lost(method, lost):
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), method(), memory=8, classes=range(4), epochs=2)
+    with warnings.catch_warnings(record=True) as said:
+        learner.update(stream.tasks[0])
+    lines = {str(of.message) for of in said if "interrupted" in str(of.message)}
+    assert len(lines) == lost and all("Counting.count" in line and "derived" in line for line in lines)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_what_is_built_in_loses_nothing(name):
+    stream = toy()
+    learner = learner_of(name, stream)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*interrupted", Notice)
+        for task in [stream.merged()] if learner.method.merges else stream.tasks:
+            learner.update(task)

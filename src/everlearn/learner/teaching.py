@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import time
+import warnings
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -15,16 +16,16 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core import ranks
-from everlearn.core.capture import Graphs, train_epoch
+from everlearn.core.capture import Graphs, alike, fixed, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
-from everlearn.core.state import joined, part
+from everlearn.core.state import Stateful, joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import EverlearnError, passed_on
+from everlearn.errors import EverlearnError, Notice, passed_on
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def learn(
     memory = remembering(learner, task.train[0])
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
-    resumed = begin_task(learner, task)
+    resumed, unkept = begin_task(learner, task), plain(method)
     learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
@@ -81,6 +82,7 @@ def learn(
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
+        tell_lost(unkept, plain(method))
         with passed_on("the report's function"):
             report(
                 {
@@ -96,6 +98,7 @@ def learn(
             break
     learner._torn = True
     method.end_task(learner, task)
+    tell_lost(unkept, plain(method))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
 
@@ -136,6 +139,26 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     checks.claimed(learner.method, method)
     learner._resumed = None
     return weighting
+
+
+def plain(method: Method) -> dict[str, object]:
+    """What the method and its parts hold that is in no state: numbers, words, lists."""
+    held = (
+        (f"{type(of).__name__}.{name}", value) for of in (method, *method.parts) for name, value in of._held().items()
+    )
+    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
+
+
+def tell_lost(before: dict[str, object], now: dict[str, object]) -> None:
+    """A run that is resumed would go on with other values than it had: say so, once for each."""
+    for name in before.keys() & now:
+        if not alike(before[name], now[name]):
+            warnings.warn(
+                f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
+                f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
+                Notice,
+                stacklevel=1,  # one place, so that Python says it once
+            )
 
 
 def remembering(learner: Learner, x: Tensor) -> Memory:

@@ -229,11 +229,15 @@ def differences(collection: Collection) -> Sheet | None:
             table.add_row(printable(key), *(printable(shown(values.get(label))) for label in rows))
         return table if table.rows else None
     table = plain("setting", "value", "rows", title="Settings that differ")
+    kinds = {row.label: (row.settings.get("method"), row.settings.get("weighting")) for row in collection.rows}
     for key, values in told.items():
         having: dict[str, list[str]] = {}
         for label, value in values.items():
             having.setdefault(shown(value), []).append(label)
-        if len(having) > 1:  # else only some rows have it, and all of these the same
+        its = {kinds[label] for label in values}
+        if without := [label for label in rows if label not in values and kinds[label] in its]:
+            having.setdefault(shown(None), []).extend(without)
+        if len(having) > 1:  # else only other methods or weightings have it, and all of these the same
             for number, (value, labels) in enumerate(sorted(having.items(), key=lambda of: -len(of[1]))):
                 table.add_row("" if number else printable(key), printable(value), printable(_listed(labels)))
     return table if table.rows else None
