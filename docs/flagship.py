@@ -4,7 +4,7 @@ python docs/flagship.py screen --data DIR --minutes 6      CIFAR-10: candidates 
 python docs/flagship.py ablation --data DIR --minutes 6    the same without one term after another
 python docs/flagship.py final --data DIR --minutes 20      the test: CIFAR-10, memory 200 and 500, seeds 0 to 4
 python docs/flagship.py cifar100 --data DIR --minutes 10   the test: CIFAR-100, memory 500, seeds 0 to 2
-python docs/flagship.py small [--data DIR]                 digits and Fashion-MNIST, on the CPU
+python docs/flagship.py small [--data DIR]                 with small networks, on the CPU
 python docs/flagship.py show                               what is on record
 
 Several may be named: the runs of all of them share the GPU. A tenth of the training images of each class is held out,
@@ -81,6 +81,7 @@ WITHOUT = {
 SMALL = {  # stream: settings and memories
     "digits": (dict(network="mlp", epochs=10), (20, 50, 100, 200)),
     "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
+    "cifar10": (dict(network="cnn", epochs=2), (200,)),
 }
 RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, of what has no record
 
@@ -162,7 +163,7 @@ def on_gpu(given: argparse.Namespace) -> None:
         sys.exit("\n".join(wrong))
 
 
-KINDS = {"held-out": range(100, 105), "learned": range(100, 105), "test": range(5)}  # and their seeds
+KINDS = {kind: range(100, 105) for kind in ("held-out", "learned", "ablation")} | {"test": range(5)}  # and their seeds
 OTHERS = {
     "er": dict(method="er"),
     "er-ace": dict(method="er-ace"),
@@ -174,7 +175,8 @@ OTHERS = {
 
 
 def small(given: argparse.Namespace) -> None:
-    """Rows × memories on small streams: candidates, or what a relation learns, on held-out images; or the test."""
+    """Rows × memories with small networks: candidates, what a relation learns or the ablation, on held-out images; or
+    the test."""
     for stream in [given.stream] if given.stream else SMALL:
         for kind in [given.on] if given.on else KINDS:
             rows = small_rows(stream, kind, given.seeds or list(KINDS[kind]), given.memory)
@@ -196,7 +198,7 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
         f"{label}, M = {memory}": [
             Experiment.of(stream=stream, memory=memory, seed=seed, **row | settings) for seed in seeds
         ]
-        for label, row in (WHOLE | OUTER if kind == "learned" else CANDIDATES | OTHERS).items()
+        for label, row in {"learned": WHOLE | OUTER, "ablation": WHOLE | WITHOUT}.get(kind, CANDIDATES | OTHERS).items()
         for memory in memories or usual
     }
 
@@ -245,7 +247,7 @@ def main() -> None:
     parser.add_argument("--memory", type=int, nargs="+")
     parser.add_argument("--epochs", type=int)
     parser.add_argument("--only", default=".*", metavar="PATTERN", help="rows whose whole label this matches")
-    parser.add_argument("--stream", choices=list(SMALL), help="for `small`; both unless given")
+    parser.add_argument("--stream", choices=list(SMALL), help="for `small`; all unless given")
     parser.add_argument("--on", choices=list(KINDS), help="for `small`; all unless given")
     parser.add_argument("--jobs", type=int, help="for `small`: processes")
     parser.add_argument("--device", default=DEVICE)

@@ -43,14 +43,6 @@ def more(stream: str = "cifar10") -> str:
     return markdown([*NAMED, *header], rows)
 
 
-def progress() -> str:
-    """What is wanted, in order of value."""
-    rows = []
-    for what, there, lacking in reproduce.progress():
-        rows.append([what, str(there), str(len(lacking)), f"{sum(lacking.values()):.0f}" if lacking else "–"])
-    return markdown(["wanted", "runs on record", "to run", "about GPU minutes"], rows)
-
-
 def of_the_paper() -> str:
     """Of each table of the paper: how much of it is run, how near it is, what it cost and will cost."""
     runs = reproduce.recorded()
@@ -76,16 +68,6 @@ def of_the_paper() -> str:
         )
     header = ["table", "cells run", "seeds", "within two deviations", "GPU minutes spent", "to go"]
     return markdown(header, rows)
-
-
-def short() -> str:
-    """The paper's six methods at its own settings, where at least three seeds were run."""
-    rows = []
-    for name, runs, row in as_published():
-        if experiment(runs[0]).label in SIX and len(runs) >= 3:
-            theirs, mine, _ = compared(metrics.across(runs)["class_il"]["acc"], row["class_il"]["acc"])
-            rows.append([*name[:2], str(len(runs)), theirs, mine])
-    return markdown(["method", "memory", "seeds", "published", "here"], rows)
 
 
 def learned() -> str:
@@ -153,12 +135,10 @@ TABLES = {
     "reproduction-cifar100": partial(accuracies, "cifar100"),
     "reproduction-more": more,
     "reproduction-more-cifar100": partial(more, "cifar100"),
-    "reproduction-short": short,
     "reproduction-runs": each,
     "reproduction-runs-cifar100": partial(each, "cifar100"),
     "reproduction-learned": learned,
     "reproduction-gains": gains,
     "reproduction-again": again,
-    "reproduction-progress": progress,
     "reproduction-tables": of_the_paper,
 }

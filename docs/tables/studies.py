@@ -87,6 +87,20 @@ def candidates(path: str) -> str:
     return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
 
 
+def ablation(path: str) -> str:
+    """The whole, and what each part that is left out is worth on the same seeds."""
+    document = record(path)
+    found = document["rows"]
+    names, memories = axes(found)
+
+    def shown(name: str, memory: str) -> str:
+        row, whole = (found[f"{label}, M = {memory}"] for label in (name, names[0]))
+        return cell(row["summary"]["class_il"]["acc"], 1) if row is whole else gain(row, whole)
+
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + wrapped(provenance(document))
+
+
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits", "outer-digits", "outer-cifar10-cnn"),
@@ -97,5 +111,8 @@ TABLES = {
     **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "mixed-cifar10-cnn": mixed,
-    **{f"flagship-{path.stem}": partial(candidates, path) for path in files("results/flagship")},
+    **{
+        f"flagship-{path.stem}": partial(ablation if path.stem.endswith("ablation") else candidates, path)
+        for path in files("results/flagship")
+    },
 }
