@@ -81,7 +81,6 @@ WITHOUT = {
 SMALL = {  # stream: settings and memories
     "digits": (dict(network="mlp", epochs=10), (20, 50, 100, 200)),
     "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
-    "cifar10": (dict(network="cnn", epochs=2), (200,)),
 }
 RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, of what has no record
 
