@@ -21,7 +21,8 @@ DOCS = Path(__file__).parent
 SITE, EXTRA = DOCS / "_site", DOCS / "_extra"
 WIDTH = 90  # letters of a line of code that fit the page
 # What the theme leaves out for those who read with a keyboard or a screen reader: a heading and its level, the names of
-# the two lists of links, that what scrolls sideways can be reached, and that an empty cell is no heading.
+# the two lists of links, that what scrolls sideways can be reached, and that an empty cell is no heading. And a number
+# and its deviation stay on one line.
 SAID = {
     r'role="heading">': r'role="heading" aria-level="2">',
     r'<aside class="sidebar-drawer"': r'<aside aria-label="Pages" class="sidebar-drawer"',
@@ -29,6 +30,7 @@ SAID = {
     r'<div class="table-wrapper': r'<div tabindex="0" class="table-wrapper',
     r"<pre>": r'<pre tabindex="0">',
     r'<th class="(head[^"]*)"><p></p></th>': r'<td class="\1"></td>',
+    " ± ": "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}",
     r'(?=<div id="search-results">)': r"<h1>Search</h1>",
 }
 

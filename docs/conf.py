@@ -43,11 +43,6 @@ PREVIEW = "_images/report-1280-light.png"
 SHORTEST, LONGEST = 40, 200  # letters of a description; search engines show fewer
 
 
-def unbroken(app, name: str, source: list[str]) -> None:
-    """A number and its deviation stay on one line."""
-    source[0] = source[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}")
-
-
 def words(paragraph: nodes.paragraph) -> str:
     """Its text, without tags and without what pictures say."""
     parts = [of.astext() for of in paragraph.findall(nodes.Text) if not isinstance(of.parent, nodes.raw)]
@@ -83,5 +78,4 @@ def plain(app, what: str, name: str, thing, options, signature: str | None, retu
 
 def setup(app) -> None:
     app.connect("autodoc-process-signature", plain)
-    app.connect("source-read", unbroken)
     app.connect("html-page-context", described)

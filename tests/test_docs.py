@@ -235,6 +235,17 @@ def test_the_files_named_for_one_step_have_the_lines_the_page_says():
     assert sum(map(lines, files)) == int(sentence[2]) < 300
 
 
+def test_every_line_of_code_fits_its_page(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import build_site
+
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("[!_]*.md"), *(ROOT / "docs").glob("[!_]*/*.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    blocks = re.findall(r"^```.*?^```", text, flags=re.DOTALL | re.MULTILINE)
+    assert len(blocks) > 50
+    assert not [line for block in blocks for line in block.splitlines() if len(line) > build_site.WIDTH]
+
+
 def test_every_command_in_the_readme_exists():
     shell = "".join(re.findall(r"```\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL))
     words = set(re.findall(r"^everlearn (\w+)", shell, flags=re.MULTILINE))

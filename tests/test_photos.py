@@ -545,6 +545,8 @@ def test_check_tells_classes_sizes_and_what_would_be_skipped(tmp_path, monkeypat
     assert "12 + 4 images of 2 classes, in colour, 64x64; on disk 40x30 (2), 40x31 (2)" in flat
     assert "and 4 other sizes" in flat and "cat ok 6 + 2 images" in flat
     assert "dog ok 6 + 2 images; not read: 1 .heic" in flat
+    heads = re.findall(r"(data set|class|file) state", flat)
+    assert heads == ["data set", "class", "file"]  # of photos, of cat and dog, of cut.jpg
     assert re.search(r"cut.jpg skipped \S+", flat)
     strict = call("data check folder:photos --strict")
     assert strict.exit_code == 2 and "unreadable" in strict.stdout

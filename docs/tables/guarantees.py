@@ -3,7 +3,7 @@
 import re
 
 from tables.records import files, record
-from tables.text import markdown, wrapped
+from tables.text import code, markdown, wrapped
 
 
 def guarantees() -> str:
@@ -11,12 +11,12 @@ def guarantees() -> str:
     rows, failed, records = [], [], []
     for r in map(record, files("torture/results")):
         command = re.sub(r" --(out|official|lines|noticed) \S+", "", r["command"])
-        rows.append([r["claim"], f"{r['tried']:,}", f"{r['held']:,}", f"`{r['name']}`"])
-        failed += [wrapped(f"- `{r['name']}`: {f['group']}, `{f['case']}`: {f['wrong']}.") for f in r["failures"]]
+        rows.append([f"{r['claim']} `{r['name']}`", f"{r['tried']:,}", f"{r['held']:,}"])
+        failed += [wrapped(f"- `{r['name']}`: {f['group']}, {code(f['case'])}: {f['wrong']}.") for f in r["failures"]]
         records.append(f"- `{command}`: commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s.")
     return "\n\n".join(
         [
-            markdown(["what holds", "tried", "held", "script"], rows),
+            markdown(["what holds, and the script", "tried", "held"], rows),
             "What did not hold:",
             "\n".join(failed),
             "The commands, and what they ran on:",

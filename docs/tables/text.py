@@ -4,8 +4,16 @@ import textwrap
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table; a column that no row has anything in is left out."""
+    columns = [cells for cells in zip(header, *rows, strict=True) if any(cells[1:]) or not rows]
+    first, *others = zip(*columns, strict=True)
     line = lambda cells: "| " + " | ".join(cells) + " |"
-    return "\n".join([line(header), line(["---"] + ["---:"] * (len(header) - 1)), *map(line, rows)])
+    return "\n".join([line(first), line(["---"] + ["---:"] * (len(columns) - 1)), *map(line, others)])
+
+
+def code(text: str) -> str:
+    """As Markdown sets it, quotes of its own within."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def wrapped(sentence: str) -> str:

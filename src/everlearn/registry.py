@@ -64,8 +64,12 @@ BUILT_IN: dict[str, dict[str, str]] = {
 }
 # The paper's names of methods weighed by a relation.
 ALIASES = {"rer": ("er", "relation"), "rer-ace": ("er-ace", "relation"), "rder": ("der++", "relation")}
-DATA = ("npz", "folder")  # stream names that go on with a path
+DATA = {"npz": "npz:FILE", "folder": "folder:DIR"}  # stream names that go on with a path
 _registered: dict[str, dict[str, Any]] = {kind: {} for kind in BUILT_IN}
+
+
+class NoModule(BadInput):
+    """A reference to a module that is not there."""
 
 
 @checked
@@ -139,7 +143,7 @@ def find(kind: str, name: str) -> Any:
         if name in wrong:
             raise BadInput(wrong[name])
     if name not in _registered[kind]:
-        others = {"method": ALIASES, "stream": ("npz:FILE", "folder:DIR")}
+        others = {"method": ALIASES, "stream": DATA.values()}
         raise unknown(kind, name, [*known(kind), *others.get(kind, ())])
     return check(kind, _registered[kind][name])
 
@@ -180,14 +184,18 @@ def refers(kind: str, name: str) -> bool:
 
 
 def _referred(kind: str, name: str) -> Any:
-    """What `name` refers to; where it names a file or folder instead, the error says how data are named."""
+    """What `name` refers to; where it is no module's, or that of a path, the error says how streams are named."""
     try:
         return imported(name)
-    except BadInput:
+    except BadInput as error:
         home, _, rest = name.partition(":")
-        if kind == "stream" and not home.endswith(".py") and Path(rest).expanduser().exists():
-            raise unknown("kind of data", home, DATA) from None
-        raise
+        absent = isinstance(error, NoModule) or home in sys.stdlib_module_names  # csv, json: nobody's stream is there
+        if kind != "stream" or "." in home or not (absent or Path(rest).expanduser().exists()):
+            raise
+        raise BadInput(
+            f"unknown kind of data {shown(home)}: data are {' or '.join(DATA.values())}, "
+            "and a stream of your own is module:attr or file.py:attr"
+        ) from None
 
 
 def imported(reference: str) -> Any:
@@ -199,7 +207,7 @@ def imported(reference: str) -> Any:
         raise
     except Exception as error:  # somebody else's code may raise anything
         if isinstance(error, ModuleNotFoundError) and error.name and home.startswith(error.name):
-            raise BadInput(f"'{reference}': there is no module {error.name}; a file is named with its .py") from error
+            raise NoModule(f"'{reference}': there is no module {error.name}; a file is named with its .py") from error
         raise BadInput(f"'{reference}' cannot be imported: {type(error).__name__}: {error}") from error
     found: Any = module
     for part in attribute.split("."):

@@ -11,7 +11,7 @@ from everlearn.cli.app import command
 from everlearn.cli.options import Edited
 
 
-@command("Examples: everlearn explain runs/digits-er-m100-e5-s0-…, everlearn explain RUN --html page.html")
+@command("Examples: everlearn explain runs/digits-er-…, everlearn explain RUN --html page.html")
 def app(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
     html: Annotated[

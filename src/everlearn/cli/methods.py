@@ -10,7 +10,7 @@ from everlearn.cli.app import command
 from everlearn.cli.options import Weighting
 
 
-@command("Examples: everlearn methods, everlearn methods der++, everlearn methods er --weighting relation")
+@command("Examples: everlearn methods der++, everlearn methods er --weighting relation")
 def app(
     method: Annotated[
         Optional[str], typer.Argument(help="One method, to see its equation, settings and their defaults.")

@@ -29,7 +29,7 @@ from everlearn.cli.options import (
 )
 
 
-@command("Examples: everlearn tune er --memory 20, everlearn tune der++ --trials 50 --seeds 3 --json")
+@command("Examples: everlearn tune er --memory 20, everlearn tune der++ --trials 50 --json")
 def app(
     method: Name,
     stream: OfStream = "digits",

@@ -21,12 +21,13 @@ UNVERIFIED = "EVERLEARN_UNVERIFIED"
 
 @dataclass(frozen=True)
 class FileStatus:
-    """What is known of one file: `ok` has the published checksum, `present` has none published; of one's own pictures,
-    `skipped` ones are left out of a run; a `cache` can be deleted."""
+    """What is known of one file, or of a class or a whole data set: `ok` has the published checksum, `present` has none
+    published; of one's own pictures, `skipped` ones are left out of a run; a `cache` can be deleted."""
 
     path: Path
     state: State
     detail: str = ""
+    kind: Literal["file", "folder", "class", "data set"] = "file"
 
 
 # --- where things are ---
@@ -166,14 +167,14 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
     if mine := own(name):
         kind, path = mine
         if not path.exists():
-            return [FileStatus(path, "missing", "your own data")]
+            return [FileStatus(path, "missing", "your own data", "folder" if kind == "folder" else "file")]
         if kind == "folder":
             return _check_folder(path, strict)
         (train, _), (test, _), names = OWN[kind](path)  # what is wrong with it is said
         return [FileStatus(path, "ok", f"{len(train):,} + {len(test):,} images of {len(names):,} classes")]
     source = find(name)
     if not source.layouts:
-        return [FileStatus(Path(name), "ok", f"{_counted(read_digits())}; comes with scikit-learn")]
+        return [FileStatus(Path(name), "ok", f"{_counted(read_digits())}; comes with scikit-learn", "data set")]
     place = locate(source, data_root(root))
     rows = _check_parts(source, place)
     known = {row.path for row in rows}
@@ -202,11 +203,12 @@ def _check_folder(path: Path, strict: bool) -> list[FileStatus]:
     more = f" and {len(sizes) - 4} other sizes" if len(sizes) > 4 else ""
     colour = "in colour" if train.shape[1] == 3 else "grey"
     what = f"{len(train)} + {len(test)} images of {len(names)} classes, {colour}, {train.shape[3]}x{train.shape[2]}"
-    rows = [FileStatus(path, "ok", f"{what}; on disk {', '.join(sizes[:4])}{more}")]
+    rows = [FileStatus(path, "ok", f"{what}; on disk {', '.join(sizes[:4])}{more}", "data set")]
     for folder, counts in there.counts.items():
         others = [f"{count} {suffix}" for suffix, count in sorted(folders.others(folder).items())]
         beside = f"; not read: {', '.join(others)}" if others else ""
-        rows.append(FileStatus(folder, "ok", f"{' + '.join(str(n) for n in counts if n)} images{beside}"))
+        images = " + ".join(str(n) for n in counts if n)
+        rows.append(FileStatus(folder, "ok", f"{images} images{beside}", "class"))
     return [*rows, *(FileStatus(one.path, "unreadable" if strict else "skipped", one.reason) for one in there.skipped)]
 
 
@@ -230,7 +232,8 @@ def _check_parts(source: Source, place: Place) -> list[FileStatus]:
         if path is None:
             rows.append(FileStatus(place.folder / part.names[0], "missing"))
         elif layout.whole:
-            rows.append(FileStatus(path, "ok" if sound else "present", counts[part.names[0]]))
+            kind = "folder" if path.is_dir() else "file"
+            rows.append(FileStatus(path, "ok" if sound else "present", counts[part.names[0]], kind))
         else:
             rows.append(_stated(held[path]))
     if not place.whole:
@@ -238,12 +241,12 @@ def _check_parts(source: Source, place: Place) -> list[FileStatus]:
     if not sound:
         why = layout.whole.wanting(place.folder) if layout.whole else "see below"
         told = f"not as published ({why}); a run refuses it, unless {UNVERIFIED}=1"
-        return [FileStatus(place.folder, "wrong checksum", told), *rows]
+        return [FileStatus(place.folder, "wrong checksum", told, "data set"), *rows]
     if layout.whole:
         told = f"{counts['train']}, {counts['val/images']} to test on"
     else:
         told = _counted(layout.read([path for path in place.paths if path], source.names))
-    return [FileStatus(place.folder, "ok", f"{told}; as published"), *rows]
+    return [FileStatus(place.folder, "ok", f"{told}; as published", "data set"), *rows]
 
 
 def _compare(path: Path, published: str) -> FileStatus:

@@ -120,10 +120,11 @@ def studies() -> Sheet:
 
 
 def files(name: str, statuses: Sequence[sources.FileStatus]) -> Iterator[Sheet]:
-    """Which files of a data set are there, folder by folder."""
-    for folder in dict.fromkeys(status.path.parent for status in statuses):
-        table = plain("file", "state", "", title=f"{name} in {folder}")
+    """What of a data set is there, folder by folder; classes are told from files."""
+    place = lambda status: (status.path.parent, status.kind)
+    for folder, kind in dict.fromkeys(map(place, statuses)):
+        table = plain(kind, "state", "", title=f"{name} in {folder}")
         for status in statuses:
-            if status.path.parent == folder:
+            if place(status) == (folder, kind):
                 table.add_row(status.path.name, status.state, status.detail)
         yield table
