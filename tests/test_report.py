@@ -249,6 +249,16 @@ def visit(browser, made, tmp_path_factory):  # noqa: F811
     opened.close()
 
 
+def test_a_page_without_charts_has_no_headings_with_nothing_under_them(browser, made, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(web, "charts", lambda: False)
+    page = browser.new_page()
+    page.goto(written([made], tmp_path / "page.html"))
+    shown = page.locator("h2:visible").all_text_contents()
+    assert "What did it cost?" in shown and "What is in the memory?" not in shown
+    assert not page.locator("[data-with]:visible").count()
+    page.close()
+
+
 def test_the_page_is_quiet_and_asks_for_nothing(visit):
     assert not visit.said and all(url.startswith(("file:", "data:")) for url in visit.asked)
     assert len([url for url in visit.asked if url.startswith("file:")]) == 1
