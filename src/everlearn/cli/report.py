@@ -56,8 +56,8 @@ def app(
     if html is not None or figures is None:
         html, made = html or Path("report.html"), rendered(data)
         html.write_text(made, encoding="utf-8")
-        runs = sum(len(row.runs) for row in found.rows)
-        say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
+        runs, size = sum(len(row.runs) for row in found.rows), max(0.1, len(made.encode()) / 1e6)
+        say(f"written to {html} ({size:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
         if not charts():
             tell(CHARTLESS)
         if not runs:
