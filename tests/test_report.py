@@ -146,6 +146,18 @@ def test_without_the_extra_the_page_has_tables_and_says_what_is_missing(made, mo
     assert len(html) < 100_000 and len(read(html)["rows"]) == 2
 
 
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_a_page_without_charts_is_said_to_be_one_on_stderr(command, made, tmp_path, monkeypatch):
+    given = [command, str(made), "--html", str(tmp_path / "page.html")]
+    with monkeypatch.context() as patched:
+        patched.setattr(web, "charts", lambda: False)
+        done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0 and "no charts" in done.stderr and "pip install 'everlearn[report]'" in done.stderr
+    monkeypatch.setattr(web, "charts", lambda: True)
+    monkeypatch.setattr(web, "rendered", lambda data: "page")
+    assert "no charts" not in CliRunner().invoke(app, given).stderr
+
+
 @NEEDED
 def test_a_page_of_200_runs_of_ten_tasks_has_at_most_two_megabytes(tmp_path):
     matrix = [[(7 * i + 3 * j) % 100 + 0.125 for j in range(10)] for i in range(10)]
@@ -235,6 +247,16 @@ def visit(browser, made, tmp_path_factory):  # noqa: F811
     opened = Visit(browser, written([made], tmp_path_factory.mktemp("page") / "page.html"))
     yield opened
     opened.close()
+
+
+def test_a_page_without_charts_has_no_headings_with_nothing_under_them(browser, made, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(web, "charts", lambda: False)
+    page = browser.new_page()
+    page.goto(written([made], tmp_path / "page.html"))
+    shown = page.locator("h2:visible").all_text_contents()
+    assert "What did it cost?" in shown and "What is in the memory?" not in shown
+    assert not page.locator("[data-with]:visible").count()
+    page.close()
 
 
 def test_the_page_is_quiet_and_asks_for_nothing(visit):

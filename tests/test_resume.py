@@ -15,7 +15,7 @@ from safetensors import torch as safetensors
 from torch import nn
 
 import everlearn
-from everlearn import ER, EverlearnError, Experiment, Learner
+from everlearn import ER, EverlearnError, Experiment, Fixed, Learner
 from everlearn.errors import Notice
 from everlearn.experiments import endings
 from everlearn.experiments import run as runs
@@ -404,6 +404,29 @@ def test_a_plain_number_that_training_changes_is_said_to_be_lost(method, lost):
         learner.update(stream.tasks[0])
     lines = {str(of.message) for of in said if "interrupted" in str(of.message)}
     assert len(lines) == lost and all("Counting.count" in line and "derived" in line for line in lines)
+
+
+class Growing(Fixed):
+    """Weights by a number of its own: one that its epoch says, and one that it counts."""
+
+    def __init__(self):
+        super().__init__()
+        self.epoch, self.count = 0, 0
+
+    def begin_epoch(self, task, epoch, epochs):
+        self.epoch = epoch
+
+    def loss(self, method, step, terms):
+        self.count += 1
+        return super().loss(method, step, terms) * (1 + self.epoch)
+
+
+def test_a_plain_number_that_a_weighting_changes_is_said_to_be_lost_unless_its_epoch_gives_it_back():
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), ER(Growing()), memory=8, classes=range(4), epochs=2)
+    with pytest.warns(Notice, match=r"Growing\.count changes in training") as said:
+        learner.update(stream.tasks[0])
+    assert not [of for of in said if "Growing.epoch" in str(of.message)]
 
 
 @pytest.mark.parametrize("name", LABELS)

@@ -79,10 +79,12 @@ def app(
         for sentence in (*made.notes, *remarks):
             out.print(sentence, style="dim")
     if html is not None:
-        from everlearn.report.web.page import page
+        from everlearn.report.web.page import CHARTLESS, charts, page
 
         html.write_text(page([str(path) for path in paths], edited=edited), encoding="utf-8")
         tell(f"written to {html}")
+        if not charts():
+            tell(CHARTLESS)
     if worse is not None:
         judge(paths, worse, edited)
 

@@ -41,7 +41,7 @@ def app(
     from everlearn.collection import collect
     from everlearn.report import board
     from everlearn.report.web.data import block
-    from everlearn.report.web.page import chosen, rendered
+    from everlearn.report.web.page import CHARTLESS, charts, chosen, rendered
 
     if as_csv + as_markdown + as_latex > 1:
         raise BadInput("--csv, --markdown and --latex are one table each; give one of them")
@@ -56,8 +56,10 @@ def app(
     if html is not None or figures is None:
         html, made = html or Path("report.html"), rendered(data)
         html.write_text(made, encoding="utf-8")
-        runs = sum(len(row.runs) for row in found.rows)
-        say(f"written to {html} ({len(made.encode()) / 1e6:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
+        runs, size = sum(len(row.runs) for row in found.rows), max(0.1, len(made.encode()) / 1e6)
+        say(f"written to {html} ({size:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
+        if not charts():
+            tell(CHARTLESS)
         if not runs:
             tell(f"there is no complete run in {', '.join(places)}; `everlearn run er --out {places[0]}` makes one")
     if figures is not None:

@@ -42,7 +42,7 @@ def learn(
     memory = remembering(learner, task.train[0])
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
-    resumed, unkept = begin_task(learner, task), plain(method)
+    resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
     learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
@@ -52,6 +52,7 @@ def learn(
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
         weighting.begin_epoch(learner.tasks, epoch, epochs)
         learner.net.train()
+        unkept |= plain(weighting)  # from here: what it makes of the epoch's number, it makes of it again
         if learner.step:
             weighting.restore(resumed)
         else:
@@ -82,7 +83,7 @@ def learn(
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
-        tell_lost(unkept, plain(method))
+        tell_lost(unkept, plain(method, *method.parts, weighting))
         with passed_on("the report's function"):
             report(
                 {
@@ -98,7 +99,7 @@ def learn(
             break
     learner._torn = True
     method.end_task(learner, task)
-    tell_lost(unkept, plain(method))
+    tell_lost(unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
 
@@ -141,11 +142,9 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     return weighting
 
 
-def plain(method: Method) -> dict[str, object]:
-    """What the method and its parts hold that is in no state: numbers, words, lists."""
-    held = (
-        (f"{type(of).__name__}.{name}", value) for of in (method, *method.parts) for name, value in of._held().items()
-    )
+def plain(*holders: Stateful) -> dict[str, object]:
+    """What they hold that is in no state: numbers, words, lists."""
+    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
     return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
 
 

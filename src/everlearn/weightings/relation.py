@@ -127,6 +127,7 @@ class Relation(Relational):
     Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
     """
 
+    derived = ("tried",)
     interval: int | None = None
     order: str = "printed"
     hypergradient: str = "forward"

@@ -118,20 +118,22 @@ async function update(chart, there) {
 let drawing = Promise.resolve();
 function charts() {
   const all = wanted();
+  const drawable = typeof vegaEmbed !== "undefined";
   for (const figure of document.querySelectorAll(".maps > figure")) figure.hidden = true; // of a net with more terms
   for (const chart of all) {
     const place = $(chart.id);
     const figure = place.closest("figure");
-    figure.hidden = !chart.has || typeof vegaEmbed === "undefined";
+    figure.hidden = !chart.has || !drawable;
     place.setAttribute("aria-label", chart.says);
     if (chart.rows) figure.querySelector(".legend").replaceChildren(...chart.rows.map((id) => h("span", {}, mark(byId(id)), byId(id).label)));
   }
   for (const section of document.querySelectorAll("section[data-charts]")) {
     const any = section.dataset.charts.split(" ").some((name) => all.some((chart) => chart.name === name && chart.has));
     for (const empty of section.querySelectorAll(".empty")) empty.hidden = any;
-    for (const words of section.querySelectorAll("[data-with]")) words.hidden = !all.some((chart) => chart.name === words.dataset.with && chart.has);
+    for (const words of section.querySelectorAll("[data-with]")) words.hidden = !drawable || !all.some((chart) => chart.name === words.dataset.with && chart.has);
+    if (!drawable && !section.querySelector("table")) section.hidden = true; // there is nothing in it
   }
-  if (typeof vegaEmbed === "undefined") return;
+  if (!drawable) return;
   drawing = drawing.then(async () => {
     for (const chart of all.filter((chart) => chart.has)) {
       if (drawn.has(chart.id)) await update(chart, drawn.get(chart.id));

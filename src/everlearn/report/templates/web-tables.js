@@ -108,10 +108,10 @@ function settings() {
 function costs() {
   const lines = sorted(within()).filter((row) => row.seconds).map((row) => {
     const total = row.runs.reduce((sum, run) => sum + (run.seconds || 0), 0);
-    return [row.label, duration(row.seconds.mean), String(row.runs.length), `${fixed(total / 3600)} h`, row.devices.join(", ") || "–"];
+    return [row.label, duration(row.seconds.mean), String(row.runs.length), duration(total), row.devices.join(", ") || "–"];
   });
   const sum = within().reduce((sum, row) => sum + row.runs.reduce((sum, run) => sum + (run.seconds || 0), 0), 0);
-  simple("costs", ["row", "a run", "runs", "in all", "on"], lines, `${fixed(sum / 3600, 1)} hours in all.`);
+  simple("costs", ["row", "a run", "runs", "in all", "on"], lines, `${duration(sum)} in all.`);
 }
 
 function problems() {

@@ -317,7 +317,7 @@ def live(legend: Legend = None) -> Any:
     x = alt.X("epoch:Q", title="epoch", axis=WHOLE)
     y = alt.Y("loss:Q", title="loss")
     colour = alt.Color("run:N", title=None, legend=alt.Legend(orient="bottom", columns=1, labelLimit=300))
-    dashes = alt.Legend(orient="bottom", symbolType="stroke", symbolStrokeColor="#888888", symbolStrokeWidth=2)
+    dashes = alt.Legend(orient="top", symbolType="stroke", symbolStrokeColor="#888888", symbolStrokeWidth=2)
     tips = [_tip("run:N", "run"), _tip("term:N", "term"), _tip("epoch:Q", "epoch"), _tip("loss:Q", "loss", ".4f")]
     line = base.mark_line().encode(x, y, colour, alt.StrokeDash("term:N", title="term", legend=dashes))
     points = base.mark_point(filled=True, size=22, opacity=1).encode(x, y, colour, alt.Detail("term:N"), tooltip=tips)

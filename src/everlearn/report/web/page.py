@@ -20,6 +20,7 @@ from everlearn.report.web.data import Block, block
 from everlearn.version import __version__
 
 EXTRA = ("altair", "vl_convert")
+CHARTLESS = "the page has tables and no charts; those need two more packages: pip install 'everlearn[report]'"
 SCRIPTS = ("web.js", "web-tables.js", "web-charts.js")
 
 
