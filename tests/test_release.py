@@ -1,9 +1,11 @@
 """What `make release-check` does in minutes, as far as it can be seen in seconds."""
 
 import json
+import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 import zipfile
 from pathlib import Path
@@ -83,6 +85,17 @@ def test_workflows_call_what_the_makefile_has():
         for target in re.findall(r"run: make ([\w-]+)", file.read_text())
     }
     assert {"test", "check", "site-check", "release-check"} <= called <= targets
+
+
+def test_what_is_published_names_the_repository_it_comes_from(tmp_path):
+    text = (ROOT / ".github" / "workflows" / "publish.yml").read_text()
+    step = textwrap.dedent(re.search(r"repository it comes from\n +run: \|\n((?: {10}.*\n|\n)+)", text)[1])
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    at = {"GITHUB_SERVER_URL": "https://host", "GITHUB_REPOSITORY": "us/everlearn", "GITHUB_REF_NAME": "v0.1.0"}
+    subprocess.run(["bash", "-ec", step], cwd=tmp_path, env=os.environ | at, check=True)
+    urls = tomllib.loads((tmp_path / "pyproject.toml").read_text())["project"]["urls"]
+    assert urls["Source"] == "https://host/us/everlearn" and urls["Issues"] == urls["Source"] + "/issues"
+    assert urls["Changelog"] == urls["Source"] + "/blob/v0.1.0/CHANGELOG.md"
 
 
 def test_the_citation_and_the_changelog_name_the_version():
