@@ -545,3 +545,21 @@ def test_a_step_asks_at_parameters_of_its_own_network():
     with pytest.raises(everlearn.BadInput, match="theta has all parameters in one vector"):
         learner.update(stream.tasks[0])
     assert asked == [False]
+
+
+def test_asking_changes_nothing_of_what_is_learned():
+    stream = toy()
+
+    class Asking(everlearn.ER):
+        def select(self, step):
+            step.ask(step.new)
+            step.ask(step.replay[0], 2 * step.net.theta)
+
+    def learned(method):
+        torch.manual_seed(0)
+        network = everlearn.networks.ResNet18(stream.shape, 6, width=2)
+        learner = everlearn.Learner(network, method, classes=range(6), memory=8, batch=4, inputs=stream.pixels)
+        learner.update(stream.tasks[0])
+        return learner.logits(stream.tasks[0].test[0])  # by the running statistics of its BatchNorm
+
+    assert torch.equal(learned(Asking()), learned(everlearn.ER()))
