@@ -14,9 +14,10 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from everlearn.arguments import checked
@@ -223,6 +224,17 @@ def _own(module: ModuleType) -> list[str]:
     return [name for name in names if getattr(vars(module)[name], "__module__", None) == module.__name__] or names
 
 
+class _Loader(SourceFileLoader):
+    """Of a file whose bytes were read: what is hashed is what is run."""
+
+    def __init__(self, name: str, path: str, code: bytes):
+        super().__init__(name, path)
+        self.code = code
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.code, self.path)
+
+
 def _from_file(path: Path) -> ModuleType:
     """A file as a module, imported anew where it, or what it imports from beside it, has changed."""
     path = path.expanduser().resolve()
@@ -238,14 +250,15 @@ def _from_file(path: Path) -> ModuleType:
     there = sys.modules.get(name)
     if there is not None and getattr(there, "__digest__", None) == digest:
         return there
-    spec = importlib.util.spec_from_file_location(name, path)
+    loader = _Loader(name, str(path), code)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     module.__dict__["__digest__"] = digest
     sys.modules[name] = module
     try:
         with _beside(path.parent, {_dotted(one, path.parent): (one, digest[str(one)]) for one in beside}):
-            exec(compile(code, str(path), "exec"), module.__dict__)
+            loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
