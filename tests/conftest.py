@@ -12,6 +12,8 @@ import torch
 
 import everlearn
 from everlearn import arguments, registry
+from everlearn.core import norm
+from everlearn.core.norm import Norm
 from everlearn.data import Pixels, Stream, Task
 from everlearn.networks import CNN
 from everlearn.spec import options_of
@@ -54,6 +56,27 @@ def exact():
 def stand_ins(monkeypatch):
     """A part is tested alone, with stand-ins where an object of ours is due."""
     monkeypatch.setattr(arguments.trust, "now", True)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Of an error: a layer whose kernels torch.compile is asked for, and fails at with that error when they run."""
+
+    def layer(error: Exception) -> Norm:
+        def compile(function, **options):
+            def fail(*given):
+                raise error
+
+            return fail
+
+        monkeypatch.setattr(torch, "compile", compile)
+        norm._.cache_clear()
+        layer = Norm(3)
+        layer.groups, layer.fuse = 2, True
+        return layer
+
+    yield layer
+    norm._.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,6 @@ from torch.nn import functional as F
 from vit import ViT
 
 from everlearn import ER, BadInput, Learner
-from everlearn.core import norm
 from everlearn.core.capture import Graphs
 from everlearn.core.norm import Norm
 from everlearn.core.theta import MainNet
@@ -196,29 +195,13 @@ def test_a_pass_that_fails_leaves_nothing_to_the_next():
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_lack_of_memory_is_not_taken_for_a_lack_of_a_compiler(monkeypatch, wrapped):
-    class Wrapped(RuntimeError):
-        def __init__(self, inner):
-            super().__init__("the backend failed")
-            self.inner_exception = inner
-
-    def compile(function, **options):
-        def fail(*given):
-            full = torch.OutOfMemoryError("CUDA out of memory")
-            raise Wrapped(full) if wrapped else full
-
-        return fail
-
-    monkeypatch.setattr(torch, "compile", compile)
-    norm._.cache_clear()
-    layer = Norm(3)
-    layer.groups, layer.fuse = 2, True
-    try:
-        for _ in range(2):
-            with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-                layer(torch.randn(8, 3, 4, 4))
-    finally:
-        norm._.cache_clear()
+def test_a_lack_of_memory_is_not_taken_for_a_lack_of_a_compiler(uncompiled, wrapped):
+    full, failed = torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("the backend failed")
+    failed.inner_exception = full
+    layer = uncompiled(failed if wrapped else full)
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            layer(torch.randn(8, 3, 4, 4))
 
 
 # Threads --------------------------------------------------------------------------------------------------------------

@@ -149,25 +149,13 @@ def test_batches_of_unequal_size_take_a_pass_each():
     assert torch.allclose(z, net.at(net.theta)(x[:3])[0]) and len(other) == 6
 
 
-def test_where_torch_cannot_compile_it_says_so_once_and_goes_on(monkeypatch):
-    def broken(function, **options):
-        def fail(*given):
-            raise RuntimeError("no compiler\nand more")
-
-        return fail
-
-    monkeypatch.setattr(torch, "compile", broken)
-    norm._.cache_clear()
-    layer = Norm(3)
-    layer.groups, layer.fuse = 2, True
-    try:
-        with pytest.warns(UserWarning, match="RuntimeError: no compiler"):
-            y = layer(torch.randn(8, 3, 4, 4))
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            layer(torch.randn(8, 3, 4, 4))
-    finally:
-        norm._.cache_clear()
+def test_where_torch_cannot_compile_it_says_so_once_and_goes_on(uncompiled):
+    layer = uncompiled(RuntimeError("no compiler\nand more"))
+    with pytest.warns(UserWarning, match="RuntimeError: no compiler"):
+        y = layer(torch.randn(8, 3, 4, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(torch.randn(8, 3, 4, 4))
     assert torch.isfinite(y).all()
 
 
@@ -213,7 +201,7 @@ def test_running_statistics_move_batch_after_batch_as_torchs_do():
     assert torch.allclose(ours.running_var, theirs.running_var, atol=1e-12)
 
 
-def test_a_lack_of_memory_is_found_behind_what_the_compiler_makes_of_it(monkeypatch):
+def test_a_lack_of_memory_is_found_behind_what_the_compiler_makes_of_it(uncompiled):
     full = torch.OutOfMemoryError("the GPU is full")
     wrapped, caused, during = RuntimeError("wrapped"), RuntimeError("caused"), RuntimeError("during")
     wrapped.inner_exception, caused.__cause__, during.__context__ = full, wrapped, caused
@@ -221,22 +209,10 @@ def test_a_lack_of_memory_is_found_behind_what_the_compiler_makes_of_it(monkeypa
         assert norm.out_of_memory(error) is full
     assert norm.out_of_memory(RuntimeError("another")) is None and norm.out_of_memory(None) is None
 
-    def compiled(function, **options):
-        def fail(*given):
-            raise wrapped
-
-        return fail
-
-    monkeypatch.setattr(torch, "compile", compiled)
-    norm._.cache_clear()
-    layer = Norm(3)
-    layer.groups, layer.fuse = 2, True
-    try:
-        for _ in range(2):  # it is no fault of the compiler's, which is tried again
-            with pytest.raises(torch.OutOfMemoryError, match="the GPU is full"):
-                layer(torch.randn(8, 3, 4, 4))
-    finally:
-        norm._.cache_clear()
+    layer = uncompiled(wrapped)
+    for _ in range(2):  # it is no fault of the compiler's, which is tried again
+        with pytest.raises(torch.OutOfMemoryError, match="the GPU is full"):
+            layer(torch.randn(8, 3, 4, 4))
 
 
 def test_what_is_compiled_is_used_once_per_shape_and_what_is_not_is_the_function_itself(monkeypatch):
