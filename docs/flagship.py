@@ -34,6 +34,7 @@ from everlearn.launchers import DONE, perform
 ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
 CANDIDATES = {
     "retain": dict(method="retain"),
+    "retain, average over half a task": dict(method="retain", average="task"),
     "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
     "retain, prior": dict(method="retain", balance="prior"),
     "retain, prior and rule": dict(method="retain", balance="both"),

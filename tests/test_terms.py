@@ -165,7 +165,7 @@ def learned(capture: bool = False, weighting=None, **settings) -> Learner:
     stream = toy(tasks=3)
     torch.manual_seed(0)
     network = CNN(stream.shape, C)
-    own = dict(memory=8, epochs=2, batch=4, lr=0.05, average=0.9, inputs=stream.pixels) | settings
+    own = dict(memory=8, epochs=2, batch=4, lr=0.05, average="task", inputs=stream.pixels) | settings
     learner = Learner(network, Whole(weighting), **own)
     learner.capture = capture
     for task in stream:
@@ -197,7 +197,7 @@ def registry_of(name: str):
 def learner_with(weighting) -> Learner:
     torch.manual_seed(0)
     stream = toy(tasks=3)
-    own = dict(memory=8, epochs=2, batch=4, lr=0.05, average=0.9, inputs=stream.pixels)
+    own = dict(memory=8, epochs=2, batch=4, lr=0.05, average="task", inputs=stream.pixels)
     return Learner(CNN(stream.shape, C), Whole(weighting), **own)
 
 
@@ -330,13 +330,25 @@ def test_any_method_may_be_tested_averaged_and_training_is_the_same():
 def test_an_average_is_a_setting_of_the_training_and_older_runs_keep_their_hashes():
     plain, told = Experiment.of("er"), Experiment.of("er", average=0)
     assert plain == told and "average" not in plain.document()["training"]
-    assert Experiment.of("er", average="0.99").document()["training"]["average"] == 0.99
+    for given, kept in (("0.99", 0.99), ("task", "task")):
+        assert Experiment.of("er", average=given).document()["training"]["average"] == kept
     own, off = Experiment.of("retain"), Experiment.of("retain", average=0)
     assert (own.training.average, off.training.average) == (0.999, 0.0)
     for experiment in (plain, own, off):
         assert Experiment.parse(experiment.document()) == experiment
     with pytest.raises(everlearn.BadInput, match=r"average 1\.0 must be a number below 1"):
         Training(average=1.0)
+    with pytest.raises(everlearn.BadInput, match="average 'tasks' is neither 'task'"):
+        Experiment.of("er", average="tasks")
+
+
+def test_an_average_over_half_a_task_knows_how_many_steps_the_task_has():
+    stream, decays = toy(tasks=2, each=13), []
+    learner = learner_of("er", stream, epochs=3, batch=4, average="task")
+    for task, samples in zip(stream, (13, 9)):
+        learner.update(*(half[:samples] for half in task.train))
+        decays.append(learner.sgd.average.decay)
+    assert decays == [12 / 14, 9 / 11]  # of three epochs of four and of three steps
 
 
 def test_an_exported_network_is_the_one_that_is_tested(tmp_path):

@@ -1,6 +1,7 @@
 """The network as one vector θ, its teacher, its average and its random numbers: each part by itself."""
 
 import copy
+import math
 
 import pytest
 import torch
@@ -419,6 +420,27 @@ def test_an_average_without_a_decay_is_none_and_a_decay_is_below_1():
     for wrong in (1.0, -0.1):
         with pytest.raises(BadInput, match="average"):
             Average(wrong)
+
+
+def test_an_average_over_half_a_task_has_the_decay_of_its_length():
+    net, average = MainNet(nn.Linear(3, 2), dtype=torch.float64), Average("task")
+    assert average.decay == 0.999  # where there are no tasks
+    for steps in (1, 100):
+        average.begin_task(steps)
+        assert average.decay == steps / (steps + 2)
+    fixed = Average(0.98)
+    fixed.begin_task(100)
+    assert fixed.decay == 0.98
+    # Long after its beginning half of a task ago has a weight of 1/e.
+    average.update(net)
+    average.steps += 10_000
+    net.assign(torch.zeros_like(net.theta), net.floats())
+    average.mean.fill_(1.0)
+    for _ in range(50):
+        average.update(net)
+    assert average.mean[0].item() == pytest.approx(math.exp(-1), abs=0.005)
+    with pytest.raises(BadInput, match=r"average 'half' is neither 'task' .* nor a decay such as 0\.999"):
+        Average("half")
 
 
 # Random numbers -------------------------------------------------------------------------------------------------------

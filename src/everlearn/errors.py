@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import Any
 
 LONG = 200  # characters of a value in a sentence
+TASK = "task"  # as the decay of an average
 FEW = 3  # values of a list are named one by one
 PLAIN = (bool, int, float, str, type(None))
 # What other libraries call it.
@@ -107,6 +108,16 @@ def number(name: str, value: Any, *, whole: bool = False, positive: bool = False
     limit, words = (2**63, "2⁶³") if whole else (1e38, "1e38")
     if not value < min(below, limit):
         raise BadInput(f"{name} {shown(value)} must be a number below {below if below < limit else words}")
+
+
+def decay(value: Any) -> None:
+    """Refuse what is no decay of an average: a number from 0 up and below 1, or `task`."""
+    if isinstance(value, str) and value != TASK:
+        raise BadInput(
+            f"average {shown(value)} is neither '{TASK}' (over about the last half of a task) nor a decay such as 0.999"
+        )
+    if value != TASK:
+        number("average", value, below=1)
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> BadInput:

@@ -166,7 +166,14 @@ def read_as(key: str, value: Any, kind: Any) -> Any:
     if origin in (typing.Union, types.UnionType):
         if value is None:
             return None
-        return read_as(key, value, next(one for one in arguments if one is not types.NoneType))
+        first, *others = (one for one in arguments if one is not types.NoneType)
+        try:
+            return read_as(key, value, first)
+        except BadInput:
+            for other in others:
+                with contextlib.suppress(BadInput):
+                    return read_as(key, value, other)
+            raise
     if origin is typing.Literal:
         if value not in arguments:
             raise unknown(key, value, map(str, arguments))

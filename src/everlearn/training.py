@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from everlearn import errors
 from everlearn.arguments import checked
 from everlearn.errors import BadInput, number, unknown
 
@@ -17,8 +18,8 @@ class Training:
     """SGD for `epochs` per task on batches of `batch` new samples, each memory draw beside them of the same size.
 
     `forward` `separate`: each batch normalised by its own BatchNorm statistics; `joint`: one pass for all of them.
-    `average`: what is tested is a moving average of the network with this decay, 0.999 say. With 0 it is the network
-    itself, with None what the method has.
+    `average`: what is tested is a moving average of the network with this decay, 0.999 say, or over about the last half
+    of a `task`. With 0 it is the network itself, with None what the method has.
     """
 
     epochs: int = 5
@@ -28,7 +29,7 @@ class Training:
     weight_decay: float = 0.0
     forward: str = "separate"
     precision: str = "float32"
-    average: float | None = None
+    average: float | str | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
@@ -37,8 +38,8 @@ class Training:
         number("momentum", self.momentum, below=1)
         number("weight_decay", self.weight_decay)
         if self.average is not None:
-            number("average", self.average, below=1)
-            object.__setattr__(self, "average", float(self.average))
+            errors.decay(self.average)
+            object.__setattr__(self, "average", self.average if self.average == errors.TASK else float(self.average))
         for name in ("lr", "momentum", "weight_decay"):  # 1 and 1.0 are one setting
             object.__setattr__(self, name, float(getattr(self, name)))
         if self.forward not in FORWARDS:
@@ -48,6 +49,6 @@ class Training:
         if self.precision not in PRECISIONS:
             raise unknown("precision", self.precision, PRECISIONS)
 
-    def decay(self, usual: float) -> float:
+    def decay(self, usual: float | str) -> float | str:
         """Of the average that is tested, given the method's usual one; 0: none."""
         return usual if self.average is None else self.average

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everlearn import errors
 from everlearn.arguments import Checked
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, reading
-from everlearn.errors import BadInput, number, passed_on
+from everlearn.errors import BadInput, passed_on
 
 
 class Snapshot(Checked, Stateful):
@@ -53,17 +54,24 @@ class Average(Checked, Stateful):
     """The moving average of a network, its running statistics included, to be tested instead of it.
 
     After step n, θ̄ ← d θ̄ + (1 − d) θ with d = min(decay, (1 + n) / (10 + n)): in a short training it reaches back over
-    about a ninth of the steps. It begins as the network is after the first step. With a decay of 0 there is none.
+    about a ninth of the steps. It begins as the network is after the first step. With a decay of 0 there is none. With
+    `task` the decay is T / (2 + T) in a task of T steps, so that it reaches back over about half of the task.
     """
 
     apart = ("statistics",)
 
-    def __init__(self, decay: float):
-        number("average", decay, below=1)
-        self.decay = decay
+    def __init__(self, decay: float | str):
+        errors.decay(decay)
+        self.by_task = decay == errors.TASK
+        self.decay: float = 0.999 if isinstance(decay, str) else decay  # until a task begins
         self.mean: Tensor | None = None
         self.statistics: Tensor | None = None
         self.steps: Tensor | None = None
+
+    def begin_task(self, steps: int) -> None:
+        """Of so many."""
+        if self.by_task:
+            self.decay = steps / (2 + steps)
 
     @torch.no_grad()
     def update(self, net: MainNet) -> None:

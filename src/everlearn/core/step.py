@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 class SGD(Stateful):
     """d = g + λθ and, with momentum μ, d ← d + μ d_before. `average` is the decay of an average of θ; 0: none."""
 
-    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, average: float = 0.0):
+    def __init__(self, lr: float, momentum: float = 0.0, weight_decay: float = 0.0, average: float | str = 0.0):
         self.lr: float = lr
         self.momentum: float = momentum
         self.weight_decay: float = weight_decay

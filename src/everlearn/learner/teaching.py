@@ -48,6 +48,7 @@ def learn(
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
     rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch, place.stock)
+    learner.sgd.average.begin_task(epochs * len(rows))
     for epoch in range(learner.epoch, epochs):
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
         weighting.begin_epoch(learner.tasks, epoch, epochs)

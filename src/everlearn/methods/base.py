@@ -39,7 +39,7 @@ class Method(Part):
     slot_rule: SlotRule | None = staticmethod(reservoir)
     merges: bool = False  # all tasks are learned as one
     captures: bool = True  # its step never waits for a value
-    averages: float = 0.0  # the decay of the average of the network that is tested, if the training says none
+    averages: float | str = 0.0  # the decay of the average of the network that is tested, if the training says none
     memory_factor: int = 1  # how many times an ordinary run's share of a GPU's memory it needs
     derived: ClassVar[tuple[str, ...]] = ("weighting",)
 
