@@ -314,6 +314,24 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     visit.go(start.split("#")[0])
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_what_one_of_two_rows_has_fills_the_page(browser, visit, width):  # noqa: F811
+    other = Visit(browser, visit.page.url, viewport={"width": width, "height": 900})
+    spans = lambda seen: other.page.locator(f"{seen}:visible").evaluate_all(
+        "all => all.map((e) => e.getBoundingClientRect()).map((at) => [at.left, at.right])"
+    )
+    edges = lambda seen: (min(left for left, _ in spans(seen)), max(right for _, right in spans(seen)))
+    whole = edges("#average svg")
+    for base, row, count in (("er", "rer", 1), ("rer", "rer", 2), ("rer", "er", 1)):  # `er` has learned no weights
+        for select, label in (("#base", base), ("#other", row)):
+            other.page.locator(select).select_option(label=label)
+        other.settled()
+        assert len(spans(".pair [id^=weights] svg")) == count and len(spans(".maps svg")) == 2 * count
+        for seen in (".pair [id^=weights] svg", ".maps svg"):
+            assert edges(seen) == pytest.approx(whole, abs=2), "from edge to edge, and no further"
+    other.close()
+
+
 QUICK = {("light", 1280), ("dark", 400)}
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (1280, 768, 400)]
 

@@ -1,5 +1,6 @@
 """A run that is killed at any instant goes on from its last checkpoint and ends as if nothing had happened."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from torch import nn
 
 import everlearn
 from everlearn import ER, EverlearnError, Experiment, Fixed, Learner
-from everlearn.errors import Notice
+from everlearn.errors import BadInput, Notice
 from everlearn.experiments import endings
 from everlearn.experiments import run as runs
 from everlearn.experiments import store as stores
@@ -396,14 +397,45 @@ class Declared(Counting):
     derived = ("count",)
 
 
+class Told(ER):
+    """It keeps what it was told in a number."""
+
+    def __init__(self):
+        super().__init__()
+        self.size = 0
+
+    def begin_task(self, learner, task):
+        self.size = len(task.train[1])
+
+
+TEACHING = ("update", "observe")
+
+
 @pytest.mark.parametrize(("method", "lost"), [(Counting, 1), (Declared, 0)])
-def test_a_plain_number_that_training_changes_is_said_to_be_lost(method, lost):
+@pytest.mark.parametrize("teach", TEACHING)
+def test_a_plain_number_that_training_changes_is_said_to_be_lost_once(method, lost, teach):
     stream = toy()
     learner = Learner(MLP(stream.shape, 4), method(), memory=8, classes=range(4), epochs=2)
     with warnings.catch_warnings(record=True) as said:
-        learner.update(stream.tasks[0])
-    lines = {str(of.message) for of in said if "interrupted" in str(of.message)}
+        warnings.simplefilter("always")
+        for _ in range(3):
+            getattr(learner, teach)(stream.tasks[0])
+    lines = [str(of.message) for of in said if "interrupted" in str(of.message)]
     assert len(lines) == lost and all("Counting.count" in line and "derived" in line for line in lines)
+
+
+def test_what_begin_task_gives_back_to_a_task_is_lost_to_mini_batches():
+    stream = toy()
+    make = lambda: Learner(MLP(stream.shape, 4), Told(), memory=8, classes=range(4), epochs=2)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*interrupted", Notice)
+        make().update(stream.tasks[0])
+    learner, again = make(), make()
+    with pytest.warns(Notice, match=r"Told\.size changes in training"):
+        learner.observe(stream.tasks[0])
+    again.restore(learner.state())
+    again.observe(stream.tasks[0])
+    assert (learner.method.size, again.method.size) == (len(stream.tasks[0].train[1]), 0)
 
 
 class Growing(Fixed):
@@ -416,16 +448,20 @@ class Growing(Fixed):
     def begin_epoch(self, task, epoch, epochs):
         self.epoch = epoch
 
+    def begin_stream(self, filled):
+        self.epoch += 1
+
     def loss(self, method, step, terms):
         self.count += 1
         return super().loss(method, step, terms) * (1 + self.epoch)
 
 
-def test_a_plain_number_that_a_weighting_changes_is_said_to_be_lost_unless_its_epoch_gives_it_back():
+@pytest.mark.parametrize("teach", TEACHING)
+def test_a_plain_number_that_a_weighting_changes_is_said_to_be_lost_unless_its_epoch_gives_it_back(teach):
     stream = toy()
     learner = Learner(MLP(stream.shape, 4), ER(Growing()), memory=8, classes=range(4), epochs=2)
     with pytest.warns(Notice, match=r"Growing\.count changes in training") as said:
-        learner.update(stream.tasks[0])
+        getattr(learner, teach)(stream.tasks[0])
     assert not [of for of in said if "Growing.epoch" in str(of.message)]
 
 
@@ -437,3 +473,7 @@ def test_what_is_built_in_loses_nothing(name):
         warnings.filterwarnings("error", ".*interrupted", Notice)
         for task in [stream.merged()] if learner.method.merges else stream.tasks:
             learner.update(task)
+        other = learner_of(name, stream, lr=0.01)
+        with contextlib.suppress(BadInput):  # what lives on the end of tasks observes none
+            for x, y in (task.train for task in stream.tasks for _ in range(2)):
+                other.observe(x, y)

@@ -122,6 +122,8 @@ def test_pages_are_accessible_and_fit(pages, browser, width, scheme):  # noqa: F
     for file in pages:
         page.goto(file.as_uri())
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, file.name
+        whole = "[...document.querySelectorAll('.table-wrapper')].every((of) => of.scrollWidth <= of.clientWidth)"
+        assert width < 1280 or page.evaluate(whole), f"{file.name}: a table is wider than the page"
         assert page.evaluate("[...document.images].every((image) => image.complete && image.naturalWidth)"), file.name
         found = [(of["id"], of["nodes"][0]["target"]) for of in Axe().run(page).response["violations"]]
         assert not found, f"{file.relative_to(SITE)}: {found}"

@@ -102,15 +102,18 @@ def gains() -> str:
 
 
 def each(stream: str = "cifar10") -> str:
-    """A row a run."""
-    rows = []
-    for run in every_run(stream):
-        p, numbers = run["provenance"], [run[setting][metric] for setting, metric in SHOWN]
-        figures = ["–" if number is None else f"{number:.2f}" for number in numbers]
-        where = [f"{run['seconds']:.0f}", p["device"].removeprefix("cuda: "), str(p["commit"])[:10]]
-        rows.append([*told(named(run)), str(experiment(run).seed), *figures, *where])
-    header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT"]
-    return markdown([*header, "seconds", "device", "commit"], rows)
+    """A row a run. A device that all of them ran on is said once, under the table."""
+    runs, rows = every_run(stream), []
+    device = lambda run: run["provenance"]["device"].removeprefix("cuda: ")
+    devices = sorted({*map(device, runs)})
+    for run in runs:
+        figures = [run[setting][metric] for setting, metric in SHOWN]
+        cells = ["–" if number is None else f"{number:.2f}" for number in figures]
+        cells += [f"{run['seconds']:.0f}", device(run) if devices[1:] else "", str(run["provenance"]["commit"])[:10]]
+        rows.append([*told(named(run)), str(experiment(run).seed), *cells])
+    header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT", "seconds", "device", "commit"]
+    under = "" if devices[1:] else f"\n\nAll of them ran on the same kind of device: {devices[0]}."
+    return markdown(header, rows) + under
 
 
 def again() -> str:

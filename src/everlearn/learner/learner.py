@@ -103,8 +103,7 @@ class Learner(Answering, Estimator):
         self.net.reads = method.features or "features" in method.keeps
         able = method.captures and self.device.type == "cuda" and not ranks.distributed()
         self.capture: bool = capture and able
-        self.dtype = dtype
-        self.given_inputs = inputs
+        self.dtype, self.given_inputs = dtype, inputs
         self.inputs = None if inputs is None else inputs_of.made(inputs).to(self.device, dtype)
         self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay, training.decay(method.averages))
         self.memory: Memory | None = None  # made when the first samples show their shape
@@ -119,6 +118,7 @@ class Learner(Answering, Estimator):
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
         self._steps: observing.Steps | None = None  # on mini-batches like the last
+        self._told_lost: set[str] = set()  # what its owner was told no state has
         self._learning = False  # a task, now
         self._broken_off = False  # in the middle of a task
         self._torn = False  # in the middle of a step, or of what ends a task

@@ -55,22 +55,26 @@ def observe(learner: Learner, data: Any, labels: Any = None) -> float:
 
 
 def _observe(learner: Learner, data: Any, labels: Any) -> float:
-    counts, known = learner.prequential, learner.classes
+    counts, known, method = learner.prequential, learner.classes, learner.method
     task = learner._task(data, labels)
     x, y = (tensor.to(learner.device) for tensor in task.train)
     right = int((learner._scores(task.train[0]).argmax(dim=1) == y).sum()) if known else 0
     with on_own_stream(), learner._threads(), torch.enable_grad():
         steps = ready(learner, task, x, y)
+        unkept = teaching.plain(method, *method.parts)  # one that goes on later has no begin_task before its first step
         if not set(task.classes) <= learner.seen or not counts.batches:
-            learner.method.begin_task(learner, task)
+            method.begin_task(learner, task)
             learner.seen |= set(task.classes)
         learner._broken_off = True
+        method.weighting.begin_stream(len(steps.memory) == learner.capacity)
+        unkept |= teaching.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
         losses, after = steps.take(learner, counts.batches, x, y)
         if not torch.isfinite(losses).all():
             raise EverlearnError(
                 f"the loss is no longer a finite number after {counts.samples} samples; "
                 f"a smaller learning rate than {learner.sgd.lr} may help"
             )
+        teaching.tell_lost(learner, unkept, teaching.plain(method, *method.parts, method.weighting))
         learner.memory.ledger, learner._broken_off = after, False
     counts.batches, counts.samples, counts.right = counts.batches + 1, counts.samples + len(y), counts.right + right
     return right / len(y)
@@ -91,7 +95,6 @@ class Steps:
     def take(self, learner: Learner, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Ledger]:
         """The step on mini-batch `number`: its losses, and the memory's ledger when it is done."""
         weighting, memory = learner.method.weighting, self.memory
-        weighting.begin_stream(len(memory) == learner.capacity)
         learner.net.train()
         memory.whole = teaching.whole(learner)
         rows, after = teaching.plan(

@@ -84,7 +84,7 @@ def learn(
                 f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
             )
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
-        tell_lost(unkept, plain(method, *method.parts, weighting))
+        tell_lost(learner, unkept, plain(method, *method.parts, weighting))
         with passed_on("the report's function"):
             report(
                 {
@@ -100,7 +100,7 @@ def learn(
             break
     learner._torn = True
     method.end_task(learner, task)
-    tell_lost(unkept, plain(method, *method.parts))
+    tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
 
@@ -149,10 +149,11 @@ def plain(*holders: Stateful) -> dict[str, object]:
     return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
 
 
-def tell_lost(before: dict[str, object], now: dict[str, object]) -> None:
+def tell_lost(learner: Learner, before: dict[str, object], now: dict[str, object]) -> None:
     """A run that is resumed would go on with other values than it had: say so, once for each."""
-    for name in before.keys() & now:
+    for name in (before.keys() & now) - learner._told_lost:
         if not alike(before[name], now[name]):
+            learner._told_lost.add(name)
             warnings.warn(
                 f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
                 f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",

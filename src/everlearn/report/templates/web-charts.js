@@ -112,6 +112,7 @@ async function update(chart, there) {
   if (there.version !== version) view.data(spec.data.name, structuredClone(DATA.sets[spec.data.name]));
   there.version = version;
   for (const [name, value] of Object.entries(chart.params)) view.signal(name, value);
+  view.width(view.container().clientWidth); // what stands beside it may have come or gone
   await view.runAsync();
 }
 
