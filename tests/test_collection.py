@@ -463,19 +463,6 @@ def test_a_few_runs_need_no_index_and_a_folder_that_cannot_be_written_to_has_non
     assert len(collect([many]).rows[0].runs) == index.LEAST and not list(many.glob(f"{index.NAME}*"))
 
 
-def test_an_experiment_is_understood_once_for_all_its_seeds(made, tmp_path, monkeypatch):
-    parsed, parse = [], Experiment.parse
-    for seed in range(5):
-        write(tmp_path, result_of(made), seed=seed, lr=0.0123)
-        write(tmp_path, result_of(made), seed=seed, lr=0.0123, precision="bfloat16")
-    monkeypatch.setattr(Experiment, "parse", lambda document: parsed.append(document) or parse(document))
-    exact, rounded = sorted(collect([tmp_path]).rows, key=lambda row: row.settings["precision"] == "bfloat16")
-    assert len(parsed) == 2 and [run.seed for run in exact.runs] == [run.seed for run in rounded.runs] == [*range(5)]
-    same = replace(parse(result_of(made)["experiment"]), seed=0)
-    same = replace(same, training=replace(same.training, lr=0.0123))
-    assert {run.key for run in exact.runs} == {run.recipe for run in (*exact.runs, *rounded.runs)} == {same.hash}
-
-
 def test_a_digest_survives_json(made):
     (digest,) = documents.digests(seals.opened(result_of(made, "rer")), "name", "place")
     assert json.loads(json.dumps(digest)) == digest

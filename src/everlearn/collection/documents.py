@@ -5,7 +5,6 @@ What is read of a run is a digest: plain data that JSON keeps as they are, so th
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import math
@@ -170,24 +169,16 @@ def _imported(run: Mapping[str, Any], whose: str) -> Digest:
 
 
 def described_by(document: Mapping[str, Any]) -> Digest:
-    """What an experiment's document says but for its seed, as far as it can be understood."""
-    return _described_by(json.dumps({**document, "seed": 0}))
-
-
-@functools.lru_cache(maxsize=10_000)  # runs of many seeds say the same
-def _described_by(words: str) -> Digest:
-    document = json.loads(words)
+    """What an experiment's document says, as far as it can be understood."""
     try:
-        experiment = Experiment.parse(document)
+        experiment = replace(Experiment.parse(document), seed=0)
     except (BadInput, *WRONG):  # of objects, say, or of somebody else's method that is not here
         settings = {str(k): plain(v) for k, v in document.items() if k != "seed" and not isinstance(v, dict)}
         method = document["method"]
         title = str(method["name"] if isinstance(method, dict) else method)
         bare = {key: value for key, value in document.items() if key != "seed"}
         return {"key": _hash(bare), "recipe": None, "title": title, "settings": settings}
-    training, same = experiment.training, experiment
-    if training.precision != "float32":
-        same = replace(experiment, training=replace(training, precision="float32"))
+    same = replace(experiment, training=replace(experiment.training, precision="float32"))
     return {"key": experiment.hash, "recipe": same.hash, "title": experiment.label, "settings": _flat(experiment)}
 
 

@@ -96,17 +96,16 @@ class Look:
             except FileNotFoundError:  # it has just been completed, or given up
                 self._run(folder.with_name(folder.name.removesuffix(".part")), found)
         elif status is not None:
-            place = self._relative(folder)
-            self._remembered(folder, f"{place}/", lambda: self._result(folder, place), found)
+            self._remembered(folder, f"{self._relative(folder)}/", lambda: self._result(folder), found)
         elif folder.exists():  # and was not moved away between the two looks
             found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
         return True
 
-    def _result(self, folder: Path, place: str) -> Read:
+    def _result(self, folder: Path) -> Read:
         """What a run's folder says, and the files that have been looked at for it."""
         found = read_opened(folder, self.edited)
-        name = folder.resolve().name if folder.is_symlink() else folder.name
-        return documents.digests(found, name, place), [RESULT, *found.files]
+        name = folder.resolve().name
+        return documents.digests(found, name, self._relative(folder)), [RESULT, *found.files]
 
     def _document(self, file: Path, status: os.stat_result | None, found: Found, strange: Found | None = None) -> None:
         """A file of JSON; what is none of ours is set apart as strange."""
