@@ -249,3 +249,46 @@ def test_the_same_is_a_page(tmp_path):
     result = call(RESULTS / "cifar100", "--html", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert result.exit_code == 0 and text.startswith("<!DOCTYPE html>") and "rder" in text and "31.07" in text
+
+
+MINE = "import everlearn\n\n\nclass Mine(everlearn.ER):\n    pass\n"
+
+
+@pytest.fixture
+def versions(tmp_path, monkeypatch):
+    """Runs of two versions of a method of one's own, and of ER; the file has the second, and a network is kept."""
+    monkeypatch.chdir(tmp_path)
+    for code, names in ((MINE, ("mine.py:Mine", "er")), (f"{MINE}# now\n", ("mine.py:Mine",))):
+        Path("mine.py").write_text(code)
+        for name in names:
+            assert (
+                CliRunner().invoke(cli.app, ["run", name, "--epochs", "1", "--memory", "20", "--quiet"]).exit_code == 0
+            )
+
+
+def test_of_two_versions_of_a_file_it_is_set_against_the_files_own(versions):
+    found = json.loads(CliRunner().invoke(cli.app, ["compare", "runs", "--against", "Mine", "--json"]).stdout)
+    now = {label for label, row in found["rows"].items() if "the file now" in row["settings"].get("method.source", "")}
+    earlier = {label for label in found["rows"] if label.startswith("Mine")} - now
+    assert len(now) == len(earlier) == 1 and "method.source = " in min(now)
+    assert {label: row["gain"]["on"] for label, row in found["rows"].items() if "gain" in row} == {
+        label: min(now) for label in ("er", *earlier)
+    }
+    assert found["differences"]["method.source"].keys() == now | earlier
+    Path("mine.py").write_text(f"{MINE}# a third\n")
+    refused = CliRunner().invoke(cli.app, ["compare", "runs", "--against", "Mine"])
+    assert refused.exit_code == 2 and all(label in " ".join(refused.stderr.split()) for label in now | earlier)
+
+
+def test_a_network_is_exported_though_its_methods_file_has_changed(versions):
+    (run,) = [str(p.parent) for p in Path("runs").glob("*Mine*/learner.safetensors") if _earlier(p.parent)]
+    assert CliRunner().invoke(cli.app, ["export", run, "net.pt"]).exit_code == 0 and Path("net.pt").exists()
+    told = CliRunner().invoke(cli.app, ["memory", run]).stderr
+    assert "put it back as it was, when the hash of its source was " in " ".join(told.split())
+
+
+def _earlier(run):
+    from everlearn import registry
+
+    method = json.loads((run / "experiment.json").read_text())["method"]
+    return registry.source_now(method["at"]) != method["source"]

@@ -34,6 +34,13 @@ TABLE += [
 METHODS = {name: registry.find("method", name) for name in registry.METHODS}
 
 
+def test_every_method_is_public_and_in_the_reference():
+    text = (Path(__file__).parents[1] / "docs/reference/python.md").read_text()
+    for method in METHODS.values():
+        assert getattr(everlearn, method.__name__) is method and method.__name__ in everlearn.__all__
+        assert f".. autoclass:: everlearn.{method.__name__}\n" in text
+
+
 def learn(name: str, stream, *given, **settings) -> Learner:
     learner = learner_of(name, stream, *given, **settings)
     for task in tasks(learner, stream):

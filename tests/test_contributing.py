@@ -27,5 +27,5 @@ def test_a_command_shown_there_runs(words, tmp_path):
 
 
 def test_every_way_to_extend_is_shown():
-    assert set(FILES) == {"brier.py", "hardest.py", "mir.py", "louder.py", "parity.py", "backwards.py"}
-    assert len(COMMANDS) == 7
+    assert set(FILES) == {"brier.py", "hardest.py", "mir.py", "first.py", "louder.py", "parity.py", "backwards.py"}
+    assert len(COMMANDS) == 8

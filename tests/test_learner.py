@@ -1,5 +1,6 @@
 """A learner with a network and images of one's own: what the owner did to them counts, what cannot be is said first."""
 
+import contextlib
 import copy
 import re
 from dataclasses import replace
@@ -432,6 +433,32 @@ def test_a_method_of_ones_own_that_gives_something_else_than_terms_is_told(rehea
     method = type("Mine", (everlearn.ER,), {"rehearse": rehearse})()
     with refused("Mine.rehearse must give a list of Term(loss, batch)"):
         Learner(linear(), method, classes=range(4), inputs=stream.pixels).update(stream.tasks[0])
+
+
+N = {"fields": lambda self, learner: everlearn.DERpp.fields(self, learner) | {"n": (1,)}}
+more = lambda of: {"kept": lambda self, step, terms: everlearn.DERpp.kept(self, step, terms) | {"n": of(len(step.y))}}
+
+
+@pytest.mark.parametrize(
+    ("own", "words"),
+    [
+        ({}, "Mine keeps 'n' and its fields(learner) gives no shape of it; write super().fields(learner) | {'n': (…)}"),
+        ({"fields": lambda self, learner: {"n": (1,)}}, "Mine keeps 'logits' and its fields(learner) gives no shape"),
+        ({"fields": lambda self, learner: {"n": 1}}, "fields(learner) gives 'n' the shape 1; write a tuple"),
+        (N, "Mine.kept gives no 'n'; write super().kept(step, terms) | {'n': …}, a tensor [4, 1]"),
+        (N | {"kept": lambda self, step, terms: {"n": torch.ones(len(step.y), 1)}}, "Mine.kept gives no 'logits'"),
+        (N | {"kept": lambda self, step, terms: None}, "Mine.kept must give a dictionary of tensors by name; did it"),
+        (N | more(torch.ones), "Mine.kept gives a 'n' [4]; by its fields(learner) it is a tensor [4, 1]"),
+        (N | more(lambda rows: [1.0] * rows), "Mine.kept gives a 'n' of type list; by its fields(learner)"),
+        (N | more(lambda rows: torch.ones(rows, 1)), None),
+    ],
+)
+def test_what_is_wrong_with_fields_of_ones_own_is_told(own, words):
+    stream = toy()
+    method = type("Mine", (everlearn.DERpp,), {"keeps": ("logits", "n")} | own)()
+    learner = Learner(linear(), method, classes=range(4), inputs=stream.pixels, batch=4)
+    with contextlib.nullcontext() if words is None else refused(words):
+        learner.update(stream.tasks[0])
 
 
 # How it is made ------------------------------------------------------------------------------------------------------

@@ -389,7 +389,7 @@ def test_what_a_method_gives_is_a_term_for_each_of_its_names():
 
 def test_a_method_keeps_logits_and_features_in_the_slots_that_were_drawn():
     written = []
-    memory = SimpleNamespace(write=lambda *given, **kept: written.append((given, kept)))
+    memory = SimpleNamespace(stored={}, write=lambda *given, **kept: written.append((given, kept)))
     terms = Terms([Term(torch.zeros(3), Batch(X, Y, Z, features=X))])
     ER().remember(SimpleNamespace(slots=None, memory=memory), terms)
     assert written == []

@@ -14,7 +14,23 @@ if TYPE_CHECKING:
     from everlearn.experiments.experiment import Experiment
     from everlearn.experiments.run import run
     from everlearn.learner import Learner
-    from everlearn.methods import AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF, Method
+    from everlearn.methods import (
+        AGEM,
+        DER,
+        ER,
+        ERACE,
+        GEM,
+        GSS,
+        OEWC,
+        SI,
+        DERpp,
+        FineTune,
+        ICaRL,
+        Joint,
+        LwF,
+        Method,
+        Retain,
+    )
     from everlearn.registry import register
     from everlearn.training import Training
     from everlearn.weightings import Consolidate, EndToEnd, Fixed, Relation, Split, Weighting
@@ -44,6 +60,7 @@ _HOMES = {
         "LwF",
         "Method",
         "OEWC",
+        "Retain",
         "SI",
     ),
     "registry": ("register",),
@@ -78,6 +95,7 @@ __all__ = [
     "Method",
     "Pixels",
     "Relation",
+    "Retain",
     "Snapshot",
     "Split",
     "Step",

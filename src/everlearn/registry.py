@@ -337,6 +337,18 @@ def source(thing: Any) -> str | None:
     package = path.relative_to(root).parts[0] if depth else None
     if package is None and root.name in ("site-packages", "dist-packages"):
         package = path.stem  # what is installed beside it is not its own
+    return _hash(path, root, package)
+
+
+def source_now(at: str) -> str | None:
+    """The same of a `/path/file.py:attr` as the file is now, which is read and not run; None where that cannot be."""
+    path = Path(at.rpartition(":")[0])
+    if path.suffix != ".py" or not path.is_file() or path.name == "__init__.py":
+        return None
+    return _hash(path, path.parent, None)
+
+
+def _hash(path: Path, root: Path, package: str | None) -> str:
     digest = hashlib.sha256()
     for one in sorted(_reached(path, root, package)):
         digest.update(str(one.relative_to(root)).encode() + b"\0" + hashlib.sha256(one.read_bytes()).digest())

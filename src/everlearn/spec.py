@@ -80,6 +80,10 @@ def frozen(value: Any, depth: int = 0) -> Any:
     raise BadInput(f"{shown(value)} is no plain value: an option is a number, a word, or a list of such")
 
 
+class Changed(BadInput):
+    """What somebody wrote is no longer what a record was made from."""
+
+
 class Found(typing.NamedTuple):
     """A name and what it stands for."""
 
@@ -95,7 +99,10 @@ def look_up(kind: str, given: Any) -> Found:
     if isinstance(given, Spec):
         thing = registry.find(kind, given.name if given.at is None or given.source is None else given.at)
         if given.source is not None and registry.source(thing) != given.source:
-            raise BadInput(f"{given.at or given.name}, which this record was made from, has changed since")
+            raise Changed(
+                f"{given.at or given.name}, which this record was made from, has changed since; "
+                f"put it back as it was, when the hash of its source was {given.source}"
+            )
         return Found(given.name, thing, given.source, given.at, dict(given.options))
     if isinstance(given, Mapping):
         if not isinstance(given.get("name"), str):

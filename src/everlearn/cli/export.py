@@ -34,7 +34,7 @@ def app(
     from everlearn.experiments import kept
     from everlearn.report import console
 
-    learner = kept.opened(run, network, assignments(options or []))
+    learner = kept.opened(run, network, assignments(options or []), changed=True)
     if file.is_dir():
         raise BadInput(f"{file} is a folder; give the name of a file")
     if file.exists() and not force:

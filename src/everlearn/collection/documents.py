@@ -21,7 +21,7 @@ from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 
 Digest = dict[str, Any]  # fields of a Run, without where it was found
-FORMAT = 2  # of digests: raised when they come to mean something else
+FORMAT = 3  # of digests: raised when they come to mean something else
 WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
@@ -179,7 +179,19 @@ def described_by(document: Mapping[str, Any]) -> Digest:
         bare = {key: value for key, value in document.items() if key != "seed"}
         return {"key": _hash(bare), "recipe": None, "title": title, "settings": settings}
     same = replace(experiment, training=replace(experiment.training, precision="float32"))
-    return {"key": experiment.hash, "recipe": same.hash, "title": experiment.label, "settings": _flat(experiment)}
+    return {
+        "key": experiment.hash,
+        "recipe": same.hash,
+        "title": experiment.label,
+        "settings": _flat(experiment),
+        "written": _written(experiment),
+    }
+
+
+def _written(experiment: Experiment) -> dict[str, str]:
+    """Where what somebody wrote lies, by the setting that has its hash."""
+    specs = {kind: getattr(experiment, kind) for kind in ("method", "weighting", "network")}
+    return {f"{kind}.source": spec.at for kind, spec in specs.items() if spec and spec.source and spec.at}
 
 
 def _flat(experiment: Experiment) -> dict[str, Any]:
@@ -190,6 +202,8 @@ def _flat(experiment: Experiment) -> dict[str, Any]:
         **{f"network.{k}": v for k, v in (network.options if network else ())},
     }
     flat = bare.settings() | {"network": named.pop("network")} | named
+    for key in _written(experiment):  # rows of one method may differ in nothing else
+        flat[key] = getattr(experiment, key.partition(".")[0]).source[:8]
     return {key: plain(value) for key, value in flat.items() if key != "seed"}
 
 

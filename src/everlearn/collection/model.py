@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everlearn import metrics
+from everlearn import metrics, registry
 from everlearn.collection import history
 from everlearn.collection.history import History, TaskEnd
 from everlearn.experiments.published import Figure
@@ -60,6 +60,7 @@ class Run:
     published: dict[str, dict[str, Figure | None]] | None = None  # where its document has it
     validation: dict[str, float] = field(default_factory=dict)  # `validated`, where its document has it
     repeats: tuple[Repeat, ...] = ()
+    written: dict[str, str] = field(default_factory=dict)  # settings that are hashes of a file, and where that lies
     curves: Path | None = None  # a document with its losses and weights, beside a record without a folder
 
     @functools.cached_property
@@ -98,9 +99,20 @@ class Row:
     published: dict[str, dict[str, Figure | None]] | None = None
     published_in: str | None = None  # the table's name
 
-    @property
+    @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        return self.runs[0].settings
+        """Those of its runs; where a file of one's own lies as it was, its hash says so."""
+        of = self.runs[0].settings
+        return of | {key: f"{of[key]}, the file now" for key in self.runs[0].written if self._now(key)}
+
+    @property
+    def current(self) -> bool:
+        """Was it made from files of one's own, all of which are now what they were?"""
+        return bool(self.runs[0].written) and all(map(self._now, self.runs[0].written))
+
+    def _now(self, key: str) -> bool:
+        run = self.runs[0]
+        return (registry.source_now(run.written[key]) or "")[:8] == run.settings.get(key)
 
     def spread(self, metric: str = "acc", setting: str = "class_il") -> dict[str, Any] | None:
         """Mean and standard deviation (n − 1; None of one run) over the runs that have it."""

@@ -141,15 +141,26 @@ def _short(paths: Sequence[str]) -> list[str]:
 
 def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
     """The row each row is set against: the one of this label; or, of those whose method and weighting are called so,
-    the one most like it in its settings, with the same stream, memory and the like."""
+    the one most like it in its settings, with the same stream, memory and the like. Of several versions of a file of
+    one's own it is the one the file has now."""
     if (one := next((row for row in rows if row.label == against), None)) is not None:
         return {row.label: one for row in rows if row is not one}
     of_name = [row for row in rows if row.runs[0].title == against]
+    now = [row for row in of_name if row.current]
+    of_name = [row for row in of_name if row in now or not any(_version(row, other) for other in now)]
     found = {}
     for row in rows:
         near = [other for other in of_name if _comparable(row, other) and row is not other]
         if near:
-            found[row.label] = min(near, key=lambda other: _unlike(row, other))
+            found[row.label] = nearest = min(near, key=lambda other: _unlike(row, other))
+            tied = [
+                other for other in near if _version(nearest, other) and _unlike(row, other) == _unlike(row, nearest)
+            ]
+            if tied:
+                known = "; ".join(other.label for other in (nearest, *tied))
+                raise BadInput(
+                    f"'{against}' is of several versions of its source, none the file's now; choose: {known}"
+                )
     if not found:
         known = "; ".join(row.label for row in rows[:20]) + ("; …" if len(rows) > 20 else "")
         raise BadInput(f"no row can be set against '{against}'; the rows: {known}")
@@ -161,6 +172,14 @@ def _comparable(row: Row, other: Row) -> bool:
     one, two = row.settings, other.settings
     alike = lambda k: one[k] == two[k] or (k == "memory" and 0 in (one[k], two[k]))
     return all(alike(key) for key in ALWAYS if key in one and key in two)
+
+
+def _version(row: Row, other: Row) -> bool:
+    """Are they of one name, and made from different sources?"""
+    one, two = row.runs[0], other.runs[0]
+    named = lambda run, key: run.settings.get(key.partition(".")[0])
+    both = [key for key in one.written if key in two.written and named(one, key) == named(two, key)]
+    return _comparable(row, other) and any(one.settings[key] != two.settings[key] for key in both)
 
 
 def _unlike(row: Row, other: Row) -> int:

@@ -7,25 +7,44 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from everlearn import registry
 from everlearn.errors import BadInput
 from everlearn.experiments.run import choose
-from everlearn.learner import Learner
+from everlearn.learner import Learner, saved
 from everlearn.learner.saved import LEARNER
+from everlearn.spec import Changed, Spec
 
 
 def opened(
-    folder: Path, network: str | None = None, options: Mapping[str, Any] | None = None, device: str = "cpu"
+    folder: Path,
+    network: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    device: str = "cpu",
+    changed: bool = False,
 ) -> Learner:
-    """The learner of a run's or a model's folder; `network` says how to build one that is not on record."""
+    """The learner of a run's or a model's folder; `network` says how to build one that is not on record. A method whose
+    source has `changed` since will do where only the network is asked for."""
     if not (folder / LEARNER).is_file():
         raise BadInput(_nothing(folder))
     if network is None and options:
         raise BadInput(f"--set {next(iter(options))} is an option of a network; name that with --network")
     named = None if network is None else {"name": network, **(options or {})}
-    learner = Learner.load(folder, named, device=choose(device))
+    try:
+        learner = Learner.load(folder, named, device=choose(device))
+    except Changed:
+        if not changed:
+            raise
+        about = saved.read(folder / LEARNER)[1]
+        now = {kind: _as_it_is(kind, Spec.parse(about[kind])) for kind in ("method", "weighting")}
+        learner = Learner.load(folder, named, device=choose(device), **now)
     if learner.memory is None:
         raise BadInput(f"the learner in {folder} has met no sample yet; teach it in Python first: learner.update(data)")
     return learner
+
+
+def _as_it_is(kind: str, spec: Spec) -> Any:
+    """What a spec names, whatever it was when the spec was written."""
+    return registry.find(kind, spec.at or spec.name)(**dict(spec.options))
 
 
 def _nothing(folder: Path) -> str:

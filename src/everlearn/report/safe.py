@@ -39,9 +39,9 @@ def csv(text: object) -> str:
 def markdown(text: object) -> str:
     """For a cell of a Markdown table."""
     entities = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-    plain = lambda c: c.isalnum() or c in " ,.=+-()/%" or not c.isascii()
+    plain = lambda c: c.isalnum() or c in " ,.:=+-()/%" or not c.isascii()
     escaped = "".join(entities.get(c) or (c if plain(c) else f"\\{c}") for c in printable(text))
-    return escaped.replace("www.", "www\\.")  # no link
+    return escaped.replace("www.", "www\\.").replace("://", "\\://")  # no link
 
 
 def latex(text: object) -> str:
