@@ -7,6 +7,7 @@ import functools
 import math
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 Known = Callable[[], tuple[list[bytes], list[int]]]  # what each sample is known again by, and its label
+BROKEN_OFF = (
+    "the last task was broken off in the middle of a step; restore a state from before it, load what was saved, such "
+    "as by update(…, on_epoch=lambda learner, record: learner.save(folder)), or make a new learner"
+)
 
 
 def learn(
@@ -43,7 +48,6 @@ def learn(
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
-    learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
@@ -64,7 +68,7 @@ def learn(
         memory.whole = place.whole
         kind = lambda number: (weighting.variant(number), memory.whole)
         steps = drawing(place.randomness, train_epoch(body, rows, kind, place.tape, graphs, learner.step))
-        learner._torn = True
+        learner._resumed, learner._torn = None, True
         with contextlib.closing(steps):
             for number in steps:
                 place.seconds = time.perf_counter() - start
@@ -98,7 +102,7 @@ def learn(
             )
         if learner._stopping:
             break
-    learner._torn = True
+    learner._resumed, learner._torn = None, True
     method.end_task(learner, task)
     tell_lost(unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
@@ -139,8 +143,24 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     method, weighting = learner._resumed
     learner.method.restore(method)
     checks.claimed(learner.method, method)
-    learner._resumed = None
     return weighting
+
+
+def leave(learner: Learner) -> None:
+    """A task has ended or was broken off; between two steps or epochs, the same data go on with it."""
+    learner._broken_off = learner._torn
+    if not (learner.epoch or learner.step):
+        learner._place = None
+    elif learner._resumed is None and not learner._torn:
+        own = lambda of: {name: tensor.detach().clone() for name, tensor in of.state().items()}
+        learner._resumed = own(learner.method), own(learner.method.weighting)
+
+
+def marked(task: Task) -> Tensor:
+    """What a task is known again by: its size, its labels, its first sample."""
+    x, y = task.train
+    sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
+    return torch.tensor([len(y), *sums])
 
 
 def plain(*holders: Stateful) -> dict[str, object]:
