@@ -24,7 +24,7 @@ from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.errors import BadInput
-from everlearn.learner import forgetting, growth, observing, saved, teaching, watching
+from everlearn.learner import forgetting, growth, observing, saved, teaching, unkept, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -129,6 +129,7 @@ class Learner(Answering, Estimator):
             if vars(of).setdefault("learner", self) is not self:
                 raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
         method.weighting.begin(method, self.net, self.seed)
+        self.made: unkept.Plain = unkept.plain(method, *method.parts, method.weighting)
         begun = method.weighting.state().items()
         self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
 

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import math
 import time
-import warnings
 import zlib
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
@@ -17,16 +16,17 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core import ranks
-from everlearn.core.capture import Graphs, alike, fixed, train_epoch
+from everlearn.core.capture import Graphs, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
-from everlearn.core.state import Stateful, joined, part
+from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import EverlearnError, Notice, passed_on
+from everlearn.errors import EverlearnError, passed_on
+from everlearn.learner.unkept import called_again, plain, tell_lost
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def learn(
     learner.sgd.average.begin_task(epochs * len(rows))
     for epoch in range(learner.epoch, epochs):
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
-        weighting.begin_epoch(learner.tasks, epoch, epochs)
+        with called_again(learner.made, weighting):
+            weighting.begin_epoch(learner.tasks, epoch, epochs)
         learner.net.train()
         unkept |= plain(weighting)  # from here: what it makes of the epoch's number, it makes of it again
         if learner.step:
@@ -137,7 +138,8 @@ class Place:
 
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
-    learner.method.begin_task(learner, task)
+    with called_again(learner.made, learner.method, *learner.method.parts):
+        learner.method.begin_task(learner, task)
     if learner._resumed is None:
         return {}
     method, weighting = learner._resumed
@@ -161,24 +163,6 @@ def marked(task: Task) -> Tensor:
     x, y = task.train
     sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
     return torch.tensor([len(y), *sums])
-
-
-def plain(*holders: Stateful) -> dict[str, object]:
-    """What they hold that is in no state: numbers, words, lists."""
-    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
-    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
-
-
-def tell_lost(before: dict[str, object], now: dict[str, object]) -> None:
-    """A run that is resumed would go on with other values than it had: say so, once for each."""
-    for name in before.keys() & now:
-        if not alike(before[name], now[name]):
-            warnings.warn(
-                f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
-                f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
-                Notice,
-                stacklevel=1,  # one place, so that Python says it once
-            )
 
 
 def remembering(learner: Learner, x: Tensor) -> Memory:

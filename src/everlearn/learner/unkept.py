@@ -1,0 +1,80 @@
+"""What a run that is resumed would go on without: numbers, words and lists that a method or a weighting changes."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor
+
+from everlearn.core.capture import alike, fixed
+from everlearn.core.state import Stateful
+from everlearn.errors import Notice
+
+Plain = dict[str, object]  # values by class and name
+
+
+def plain(*holders: Stateful) -> Plain:
+    """What they hold that is in no state."""
+    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
+    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
+
+
+def tell_lost(before: Plain, now: Plain) -> None:
+    """A run that is resumed would go on with other values than it had: say so, once for each."""
+    for name in before.keys() & now:
+        if not alike(before[name], now[name]):
+            _tell(name)
+
+
+@contextlib.contextmanager
+def called_again(made: Plain, *holders: Stateful) -> Iterator[None]:
+    """Around a call that a resumed run repeats, on holders as they were `made`.
+
+    What the call binds anew is there again. What it reads of before, such as a count, is not, nor what it leaves.
+    """
+    carried = {name for name, value in plain(*holders).items() if not alike(made.get(name, ...), value)}
+    if not carried:
+        yield
+        return
+    with contextlib.ExitStack() as traces:
+        traced = [traces.enter_context(_traced(of)) for of in holders]
+        yield
+    read = set().union(*(names for names, _ in traced))
+    bound = set().union(*(names for _, names in traced))
+    for name in sorted(carried & (read | (made.keys() - bound))):
+        _tell(name)
+
+
+@contextlib.contextmanager
+def _traced(of: Any) -> Iterator[tuple[set[str], set[str]]]:
+    """The names of the attributes that are read before they are bound, and of those that are bound."""
+    kind, read, bound = type(of), set(), set()
+
+    def get(self: Any, name: str) -> Any:
+        if (known := f"{kind.__name__}.{name}") not in bound:
+            read.add(known)
+        return kind.__getattribute__(self, name)
+
+    def bind(self: Any, name: str, value: Any) -> None:
+        bound.add(f"{kind.__name__}.{name}")
+        kind.__setattr__(self, name, value)
+
+    traced: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    traced.__getattribute__, traced.__setattr__ = get, bind
+    of.__class__ = traced
+    try:
+        yield read, bound
+    finally:
+        of.__class__ = kind
+
+
+def _tell(name: str) -> None:
+    warnings.warn(
+        f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
+        f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
+        Notice,
+        stacklevel=1,  # one place, so that Python says it once
+    )
