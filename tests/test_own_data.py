@@ -786,3 +786,9 @@ def test_a_task_is_scored_by_its_test_half():
     learner.update(everlearn.Task((x, y), classes=(0, 1)))
     tested = everlearn.Task((x, y), (x, 1 - y), (0, 1))
     assert learner.score(tested) == pytest.approx(1 - learner.score(x, y))
+
+
+@pytest.mark.parametrize("patience", [None, 1])
+def test_validation_data_of_classes_never_met_are_said_to_be_that(patience):
+    with pytest.warns(everlearn.errors.Notice, match="met none of the classes of the validation data"):
+        learner_of(epochs=1).update(X, Y, validation=(X, Y + 100), patience=patience)

@@ -61,6 +61,14 @@ class Watched:
             number("patience", patience, whole=True, positive=True)
             if held_out is None:
                 raise BadInput("patience needs data to test on: validation=0.1, or other data")
+        if held_out is not None and not bool((held_out[1] >= 0).any()):
+            warnings.warn(
+                "this learner has met none of the classes of the validation data, so the accuracy on them is 0; "
+                "give samples of its own classes: validation=(x, y)",
+                Notice,
+                stacklevel=4,
+            )
+        elif patience is not None and held_out is not None:
             if learner.memory is not None and set(learner.memory.held()[1].tolist()) - set(held_out[1].tolist()):
                 warnings.warn(
                     "the validation data lack some classes of the memory, and patience may end the task before these "
