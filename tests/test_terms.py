@@ -54,8 +54,8 @@ class Cosine(DERpp):
     names, draws, weights = ("new", "memory"), 1, (1.0, 1.0)
 
     def rehearse(self, memory):
-        recorded = memory.stored["logits"]
-        return [Term(1 - (memory.z * recorded).sum(1) / recorded.square().sum(1).sqrt(), memory)]
+        kept = memory.stored["logits"]
+        return [Term(1 - (memory.z * kept).sum(1) / kept.square().sum(1).sqrt(), memory)]
 
 
 @pytest.mark.parametrize("weighting", [None, Relation(warmup=0, relation_from_task=1)])

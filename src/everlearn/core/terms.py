@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -51,7 +51,7 @@ def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch
     return [answered(batch) for batch in batches]
 
 
-def without_empty(answer: Tensor, there: Tensor | None) -> Tensor:
+def without_empty(answer: Any, there: Tensor | None) -> Any:
     """The same answer; rows of an empty memory get no gradient, not even one that is no number (0/0 in their loss)."""
     if there is None or answer is None:
         return answer

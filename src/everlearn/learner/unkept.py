@@ -51,7 +51,9 @@ def called_again(made: Plain, *holders: Stateful) -> Iterator[None]:
 @contextlib.contextmanager
 def _traced(of: Any) -> Iterator[tuple[set[str], set[str]]]:
     """The names of the attributes that are read before they are bound, and of those that are bound."""
-    kind, read, bound = type(of), set(), set()
+    kind: Any = type(of)
+    read: set[str] = set()
+    bound: set[str] = set()
 
     def get(self: Any, name: str) -> Any:
         if (known := f"{kind.__name__}.{name}") not in bound:
