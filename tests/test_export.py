@@ -153,3 +153,14 @@ learner.update(torch.rand(8, 6), [0, 1] * 4).export("net.onnx")
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("name", ["net.safetensors", "net.pt", "net.pt2"])
+def test_the_folder_of_an_export_is_made_and_a_file_in_its_place_is_named(name, tmp_path):
+    learner = everlearn.Learner(torch.nn.Linear(4, 2), memory=8, epochs=1)
+    learner.update(torch.randn(8, 4), [0, 1] * 4)
+    learner.export(tmp_path / "new" / "folder" / name)
+    assert (tmp_path / "new" / "folder" / name).exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(everlearn.BadInput, match="file is a file; give the name of a folder"):
+        learner.export(tmp_path / "file" / name)

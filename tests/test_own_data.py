@@ -670,10 +670,10 @@ def test_what_was_interrupted_says_so_and_goes_on_from_a_state(teach):
     assert all(isinstance(weight, nn.Parameter) for weight in own.parameters()) and len(learner.predict(X)) == 12
     calls = [lambda: learner.update(X, Y), lambda: learner.observe(X, Y), lambda: learner.forget(lambda x, label: True)]
     for call in calls:
-        with refused("the last task was broken off in the middle; restore a state from before it"):
+        with refused("the last task was broken off in the middle of a step; restore a state from before it, load what"):
             call()
     if teach == "update":
-        with refused("an epoch was broken off in the middle"):
+        with refused("such as by update(…, on_epoch=lambda learner, record: learner.save(folder))"):
             learner.save("nowhere")
     learner.restore(before)
     assert same(before, learner.state())
@@ -682,6 +682,18 @@ def test_what_was_interrupted_says_so_and_goes_on_from_a_state(teach):
     whole.restore(before)
     getattr(whole, teach)(X, Y + 1)
     assert same(whole.state(), learner.state())
+
+
+def test_interrupted_in_a_step_it_goes_on_from_what_a_callback_saved(tmp_path):
+    make = lambda: nn.Sequential(nn.Linear(6, 8), Interrupted(), nn.Linear(8, 2))
+    own, whole = make(), make()
+    whole.load_state_dict(own.state_dict())
+    own[1].at = 13
+    with pytest.raises(KeyboardInterrupt):
+        learner_of(own=own, epochs=4).update(X, Y, on_epoch=lambda learner, record: learner.save(tmp_path))
+    again = Learner.load(tmp_path, make())
+    assert 0 < again.epoch < 4
+    assert same(again.update(X, Y).state(), learner_of(own=whole, epochs=4).update(X, Y).state())
 
 
 def test_interrupted_between_two_epochs_it_can_be_saved_and_gone_on_with(tmp_path):
@@ -693,11 +705,43 @@ def test_interrupted_between_two_epochs_it_can_be_saved_and_gone_on_with(tmp_pat
     with pytest.raises(KeyboardInterrupt):
         learner.update(X, Y, on_epoch=stop)
     learner.save(tmp_path)
-    again = Learner.load(tmp_path, network())
-    with refused("this learner is 2 of 4 epochs into another task; give it that one first"):
-        again.update(X, Y + 1)
-    assert again.classes_.tolist() == [0, 1, 2]
-    assert same(again.update(X, Y).state(), taught(epochs=4).state())
+    whole = taught(epochs=4).state()
+    for again in (learner, Learner.load(tmp_path, network())):
+        with refused("2 of 4 epochs into another task; give it that one first, exactly as it was, or load what was"):
+            again.update(X, Y + 1)
+        assert again.classes_.tolist() == [0, 1, 2]
+        assert same(again.update(X, Y).state(), whole)
+
+
+@pytest.mark.parametrize("steps", [0, 2, 5])
+def test_interrupted_between_two_steps_it_can_be_saved_and_gone_on_with(steps, tmp_path, monkeypatch):
+    left = [steps]
+
+    def step(display):
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+
+    learner = learner_of(epochs=4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as held:  # the traceback, as at a prompt
+        patch.setattr("everlearn.learner.watching.Display.step", step)
+        learner.update(X, Y)
+    assert held.tb and learner.classes_.tolist() == [0, 1, 2]
+    learner.save(tmp_path)
+    whole = taught(epochs=4).state()
+    for again in (learner, Learner.load(tmp_path, network())):
+        assert same(again.update(X, Y).state(), whole)
+
+
+def test_interrupted_before_its_first_step_nothing_has_come(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    learner = learner_of(epochs=4)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("everlearn.weightings.Fixed.begin_epoch", interrupted)
+        learner.update(X[:5], ["other"] * 5)
+    assert not learner.classes and same(learner.update(X, Y).state(), taught(epochs=4).state())
 
 
 def test_a_mini_batch_too_small_for_the_network_is_refused_and_the_next_one_may_come():
@@ -742,3 +786,9 @@ def test_a_task_is_scored_by_its_test_half():
     learner.update(everlearn.Task((x, y), classes=(0, 1)))
     tested = everlearn.Task((x, y), (x, 1 - y), (0, 1))
     assert learner.score(tested) == pytest.approx(1 - learner.score(x, y))
+
+
+@pytest.mark.parametrize("patience", [None, 1])
+def test_validation_data_of_classes_never_met_are_said_to_be_that(patience):
+    with pytest.warns(everlearn.errors.Notice, match="met none of the classes of the validation data"):
+        learner_of(epochs=1).update(X, Y, validation=(X, Y + 100), patience=patience)

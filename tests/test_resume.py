@@ -438,6 +438,52 @@ def test_what_begin_task_gives_back_to_a_task_is_lost_to_mini_batches():
     assert (learner.method.size, again.method.size) == (len(stream.tasks[0].train[1]), 0)
 
 
+class Tasks(ER):
+    """What it has in a task: counted, noted in the first, added to a list, and made anew of the learner."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.first, self.list, self.late, self.option = 0, None, [], 0, 3
+
+    def begin_task(self, learner, task):
+        self.count += 1
+        self.list.append(task.classes)
+        if learner.tasks == 0:
+            self.first = learner.classes
+        self.late = learner.tasks
+        self.later = [self.late + self.option]  # bound first, then read
+        self.later.append(self.late)
+
+
+def test_what_begin_task_takes_from_the_tasks_before_is_said_to_be_lost_and_what_it_makes_anew_is_not():
+    stream = toy(tasks=3)
+    learner = Learner(MLP(stream.shape, 6), Tasks(), memory=8, classes=range(6), epochs=1)
+    for task, lost in zip(stream.tasks, [set(), {"count", "list", "first"}, set()]):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            learner.update(task)
+        words = [str(of.message).split(" ")[0] for of in said if "interrupted" in str(of.message)]
+        assert set(words) == {f"Tasks.{name}" for name in lost} and type(learner.method) is Tasks
+
+
+class Epochs(Fixed):
+    """It counts its epochs itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.epochs = 0
+
+    def begin_epoch(self, task, epoch, epochs):
+        self.epochs += 1
+
+
+def test_what_a_weighting_counts_itself_at_the_beginning_of_an_epoch_is_said_to_be_lost():
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), ER(Epochs()), memory=8, classes=range(4), epochs=2)
+    with pytest.warns(Notice, match=r"Epochs\.epochs changes in training"):
+        learner.update(stream.tasks[0])
+
+
 class Growing(Fixed):
     """Weights by a number of its own: one that its epoch says, and one that it counts."""
 

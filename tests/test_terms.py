@@ -48,6 +48,59 @@ def softmax(values: list[float]) -> list[float]:
     return [math.exp(v) / sum(map(math.exp, values)) for v in values]
 
 
+class Cosine(DERpp):
+    """Its loss divides by the length of recorded logits, which is 0 in rows of the memory that are still empty."""
+
+    names, draws, weights = ("new", "memory"), 1, (1.0, 1.0)
+
+    def rehearse(self, memory):
+        kept = memory.stored["logits"]
+        return [Term(1 - (memory.z * kept).sum(1) / kept.square().sum(1).sqrt(), memory)]
+
+
+@pytest.mark.parametrize("weighting", [None, Relation(warmup=0, relation_from_task=1)])
+def test_a_row_of_an_empty_memory_is_left_out_even_where_its_loss_is_no_number(weighting):
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), Cosine(weighting), memory=64, classes=range(4), epochs=1, batch=4)
+    learner.update(stream.tasks[0])
+    assert learner.tasks == 1 and len(learner.memory) < 64
+
+
+class Late(everlearn.ER):
+    """Its loss on new samples is no number from one step on, or that on the memory has a gradient that is none."""
+
+    def __init__(self, at: int = 99, gradient: bool = False):
+        super().__init__()
+        self.at, self.gradient, self.step = at, gradient, 0
+
+    def select(self, step):
+        self.step = step.number
+
+    def learn(self, new):
+        return [Term(cross_entropy(new).loss * (math.nan if self.step >= self.at else 1), new)]
+
+    def rehearse(self, memory):
+        return [Term((memory.z * 0).sum(1).sqrt(), memory)] if self.gradient else super().rehearse(memory)
+
+
+@pytest.mark.parametrize(
+    ("method", "said", "unsaid"),
+    [
+        (Late(0), r"first in step 1: new\); so early it is usually a division by 0, .* not scaled$", "learning"),
+        (Late(1), r"first in step 2: new\); so early .* or a learning rate as large as 0\.03$", "may help"),
+        (Late(3), r"first in step 4: new\); a smaller learning rate than 0\.03 may help, such as", "division"),
+        (Late(gradient=True), r"first in step 3: new, memory\); so early it is usually a division by 0", "may help"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*changes in training")
+def test_a_loss_that_is_no_number_is_named_with_what_is_likely(method, said, unsaid):
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), method, memory=2, classes=range(4), epochs=1, batch=2)
+    with pytest.raises(everlearn.EverlearnError, match=said) as error:
+        learner.update(stream.tasks[0])
+    assert unsaid not in str(error.value)
+
+
 # Each as an equation --------------------------------------------------------------------------------------------------
 def test_a_decoupled_cross_entropy_is_within_the_new_and_unseen_and_rho_over_t_against_the_old():
     part, new = Decoupled("rho", rho=0.3), batch()

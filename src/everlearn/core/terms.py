@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -44,11 +44,18 @@ def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch
     answers = zip(net(*[v.x for v in views], there=[v.there for v in views]), getattr(net, "read", ()) or repeat(None))
 
     def answered(batch: Batch) -> Batch:
-        z, features = next(answers)
+        z, features = (without_empty(of, batch.there) for of in next(answers))
         others = tuple(map(answered, batch.others)) if batch.others else ()
         return batch._replace(z=z, features=features, others=others)
 
     return [answered(batch) for batch in batches]
+
+
+def without_empty(answer: Any, there: Tensor | None) -> Any:
+    """The same answer; rows of an empty memory get no gradient, not even one that is no number (0/0 in their loss)."""
+    if there is None or answer is None:
+        return answer
+    return torch.where(there.view(-1, *[1] * (answer.ndim - 1)), answer, answer.detach())
 
 
 @checked
@@ -60,7 +67,7 @@ class Term(NamedTuple):
     preserves: bool = False  # it keeps what was learned before; terms on the memory always do
 
     def masked(self) -> Tensor:
-        """Its loss, 0 on rows of an empty memory: the one place where these are left out."""
+        """Its loss, 0 on rows of an empty memory."""
         return self.loss if self.batch.there is None else torch.where(self.batch.there, self.loss, 0)
 
 

@@ -59,6 +59,7 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
             f"{type(learner.method).__name__} does not predict by its network's logits, which an export would hold; "
             "use learner.predict"
         )
+    saved.folder_of(file.parent)
     draft = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
     try:
         ways[file.suffix](learner, draft)

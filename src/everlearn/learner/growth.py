@@ -55,10 +55,11 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
 def undone(learner: Learner) -> Iterator[None]:
     """Inside, what is refused before a step was taken leaves the classes, the head and the inputs as they were."""
     classes, head, inputs, memory = learner.classes, learner.head, learner.inputs, learner.memory
+    before = learner.tasks, learner.epoch, learner.step
     try:
         yield
     except BaseException:
-        if not learner._broken_off:
+        if not learner._broken_off and before == (learner.tasks, learner.epoch, learner.step):
             if learner.classes > classes:
                 shrink(learner, classes)
             learner.head, learner.inputs, learner.memory = head, inputs, memory

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import zlib
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
@@ -25,7 +24,7 @@ from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.errors import BadInput
-from everlearn.learner import forgetting, growth, observing, saved, teaching, watching
+from everlearn.learner import forgetting, growth, observing, saved, teaching, unkept, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -120,7 +119,7 @@ class Learner(Answering, Estimator):
         self._steps: observing.Steps | None = None  # on mini-batches like the last
         self._told_lost: set[str] = set()  # what its owner was told no state has
         self._learning = False  # a task, now
-        self._broken_off = False  # in the middle of a task
+        self._broken_off = False  # where it cannot be gone on from
         self._torn = False  # in the middle of a step, or of what ends a task
         self._stopping = False  # at the end of this epoch
         self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
@@ -130,6 +129,7 @@ class Learner(Answering, Estimator):
             if vars(of).setdefault("learner", self) is not self:
                 raise BadInput(f"this {type(of).__name__} object teaches another learner already; make a new one")
         method.weighting.begin(method, self.net, self.seed)
+        self.made: unkept.Plain = unkept.plain(method, *method.parts, method.weighting)
         begun = method.weighting.state().items()
         self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
 
@@ -176,8 +176,9 @@ class Learner(Answering, Estimator):
             steps = self._updating(task, watched.epoch, Randomness.alone)
             with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
                 watched.display = display
-                for _ in steps:
-                    display.step()
+                with contextlib.closing(steps):
+                    for _ in steps:
+                        display.step()
         watched.task(task)
         return self
 
@@ -199,9 +200,7 @@ class Learner(Answering, Estimator):
         if self._learning:
             raise BadInput("a task is under way; wait for its end (a callback may ask, save and stop)")
         if self._broken_off:
-            raise BadInput(
-                "the last task was broken off in the middle; restore a state from before it, or make a new learner"
-            )
+            raise BadInput(teaching.BROKEN_OFF)
 
     def _task(self, data: Any, labels: Any = None) -> Task:
         """Data as a task, its labels the numbers of outputs; unseen classes have got theirs, if the head can grow."""
@@ -254,10 +253,11 @@ class Learner(Answering, Estimator):
 
     def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
         checks.ready(self, task, self.batch)
-        mark = marked(task)
+        mark = teaching.marked(task)
         if (self.epoch or self.step) and not torch.equal(mark, self._mark):
             raise BadInput(
-                f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first"
+                f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first, "
+                "exactly as it was, or load what was saved before that task"
             )
         self._mark, self._learning, self._stopping = mark, True, False
         try:
@@ -265,7 +265,7 @@ class Learner(Answering, Estimator):
         finally:
             self._learning = False
             self.net.unbind()  # the network is its owner's again, whatever happened
-        self._broken_off = False
+            teaching.leave(self)
 
     def observe(self, data: Any, labels: Any = None) -> float:
         """Learn from a mini-batch as it comes, one step, with no task around it; the accuracy on it beforehand.
@@ -293,7 +293,7 @@ class Learner(Answering, Estimator):
         """All it has learned, between two tasks, epochs (in callbacks) or steps (of `updating`); `restore` goes on from
         it. Between two steps all ranks ask for it."""
         if self._torn:
-            raise BadInput("an epoch was broken off in the middle; only a state from before it can be gone on from")
+            raise BadInput(teaching.BROKEN_OFF)
         method, memory = self.method, self.memory
         like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, self.net.theta.shape)]
         known = {
@@ -391,10 +391,3 @@ def named(method: str | Method, weighting: str | Weighting | None) -> Method:
     if weighting is not None and hasattr(made, "weighting"):
         made.weighting = find("weighting", weighting)() if isinstance(weighting, str) else weighting
     return made
-
-
-def marked(task: Task) -> Tensor:
-    """What a task is known again by: its size, its labels, its first sample."""
-    x, y = task.train
-    sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
-    return torch.tensor([len(y), *sums])

@@ -61,20 +61,20 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
     right = int((learner._scores(task.train[0]).argmax(dim=1) == y).sum()) if known else 0
     with on_own_stream(), learner._threads(), torch.enable_grad():
         steps = ready(learner, task, x, y)
-        unkept = teaching.plain(method, *method.parts)  # one that goes on later has no begin_task before its first step
+        before = unkept.plain(method, *method.parts)  # one that goes on later has no begin_task before its first step
         if not set(task.classes) <= learner.seen or not counts.batches:
             method.begin_task(learner, task)
             learner.seen |= set(task.classes)
         learner._broken_off = True
         method.weighting.begin_stream(len(steps.memory) == learner.capacity)
-        unkept |= teaching.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
+        before |= unkept.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
         losses, after = steps.take(learner, counts.batches, x, y)
         if not torch.isfinite(losses).all():
             raise EverlearnError(
                 f"the loss is no longer a finite number after {counts.samples} samples; "
                 f"a smaller learning rate than {learner.sgd.lr} may help"
             )
-        teaching.tell_lost(learner, unkept, teaching.plain(method, *method.parts, method.weighting))
+        unkept.tell_lost(learner, before, unkept.plain(method, *method.parts, method.weighting))
         learner.memory.ledger, learner._broken_off = after, False
     counts.batches, counts.samples, counts.right = counts.batches + 1, counts.samples + len(y), counts.right + right
     return right / len(y)

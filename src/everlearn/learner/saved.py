@@ -45,14 +45,20 @@ def specs(method: Method) -> dict[str, Spec | str]:
 
 def save(learner: Learner, folder: str | os.PathLike[str]) -> None:
     """The whole learner in one file, there or not at all."""
-    folder = Path(folder).expanduser()
+    made = folder_of(folder)
+    write(made / LEARNER, learner.state(), document(learner))
+
+
+def folder_of(name: str | os.PathLike[str]) -> Path:
+    """A folder of that name, made if there is none."""
+    folder = Path(name).expanduser()
     if os.path.lexists(folder) and not folder.is_dir():
         raise BadInput(f"{folder} is a file; give the name of a folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{shown(str(folder))} cannot be made: {error.strerror}") from None
-    write(folder / LEARNER, learner.state(), document(learner))
+    return folder
 
 
 def keep(learner: Learner, network: dict[str, Any] | None, names: Sequence[str]) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import time
-import warnings
+import zlib
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
@@ -16,22 +16,27 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core import ranks
-from everlearn.core.capture import Graphs, alike, fixed, train_epoch
+from everlearn.core.capture import Graphs, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness
-from everlearn.core.state import Stateful, joined, part
+from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import EverlearnError, Notice, passed_on
+from everlearn.errors import EverlearnError, passed_on
+from everlearn.learner.unkept import called_again, plain, tell_lost
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 Known = Callable[[], tuple[list[bytes], list[int]]]  # what each sample is known again by, and its label
+BROKEN_OFF = (
+    "the last task was broken off in the middle of a step; restore a state from before it, load what was saved, such "
+    "as by update(…, on_epoch=lambda learner, record: learner.save(folder)), or make a new learner"
+)
 
 
 def learn(
@@ -43,7 +48,6 @@ def learn(
     x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
-    learner._broken_off = True
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
     place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
@@ -51,7 +55,8 @@ def learn(
     learner.sgd.average.begin_task(epochs * len(rows))
     for epoch in range(learner.epoch, epochs):
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
-        weighting.begin_epoch(learner.tasks, epoch, epochs)
+        with called_again(learner, weighting):
+            weighting.begin_epoch(learner.tasks, epoch, epochs)
         learner.net.train()
         unkept |= plain(weighting)  # from here: what it makes of the epoch's number, it makes of it again
         if learner.step:
@@ -64,7 +69,7 @@ def learn(
         memory.whole = place.whole
         kind = lambda number: (weighting.variant(number), memory.whole)
         steps = drawing(place.randomness, train_epoch(body, rows, kind, place.tape, graphs, learner.step))
-        learner._torn = True
+        learner._resumed, learner._torn = None, True
         with contextlib.closing(steps):
             for number in steps:
                 place.seconds = time.perf_counter() - start
@@ -79,10 +84,7 @@ def learn(
         kept = tape.read()
         losses = kept["losses"].mean(dim=(0, 1)).tolist()
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
-            raise EverlearnError(
-                f"the loss is no longer a finite number in epoch {epoch + 1} of task {learner.tasks + 1}; "
-                f"a smaller learning rate than {learner.sgd.lr} may help, such as lr={learner.sgd.lr / 10:g}"
-            )
+            raise EverlearnError(not_finite(learner, epoch, kept["losses"]))
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
         tell_lost(learner, unkept, plain(method, *method.parts, weighting))
         with passed_on("the report's function"):
@@ -98,7 +100,7 @@ def learn(
             )
         if learner._stopping:
             break
-    learner._torn = True
+    learner._resumed, learner._torn = None, True
     method.end_task(learner, task)
     tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
@@ -133,33 +135,48 @@ class Place:
 
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
-    learner.method.begin_task(learner, task)
+    with called_again(learner, learner.method, *learner.method.parts):
+        learner.method.begin_task(learner, task)
     if learner._resumed is None:
         return {}
     method, weighting = learner._resumed
     learner.method.restore(method)
     checks.claimed(learner.method, method)
-    learner._resumed = None
     return weighting
 
 
-def plain(*holders: Stateful) -> dict[str, object]:
-    """What they hold that is in no state: numbers, words, lists."""
-    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
-    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
+def not_finite(learner: Learner, epoch: int, losses: Tensor) -> str:
+    """Which of an epoch's losses, [steps, rows, terms], was the first that is no number, and what may help."""
+    where = f"no longer a finite number in epoch {epoch + 1} of task {learner.tasks + 1}"
+    zero = "a division by 0, or a root or logarithm of 0,"
+    bad = (~losses.isfinite()).any(dim=1).nonzero().tolist()  # by step, then by term
+    if not bad:
+        return f"a parameter is {where}, though every loss is; {zero} makes a gradient that is none"
+    (step, first), *others = bad
+    terms = [learner.method.names[term] for term in (first, *(term for of, term in others if of == step))]
+    where = f"the loss is {where} (first in step {step + 1}: {', '.join(terms)})"
+    if epoch or step > 2:  # the memory has nothing in the first, and a gradient shows in the next
+        lr = learner.sgd.lr
+        return f"{where}; a smaller learning rate than {lr} may help, such as lr={lr / 10:g}"
+    further = f", or a learning rate as large as {learner.sgd.lr}" if step else ""
+    return f"{where}; so early it is usually {zero} in a loss or a network, or inputs that are not scaled{further}"
 
 
-def tell_lost(learner: Learner, before: dict[str, object], now: dict[str, object]) -> None:
-    """A run that is resumed would go on with other values than it had: say so, once for each."""
-    for name in (before.keys() & now) - learner._told_lost:
-        if not alike(before[name], now[name]):
-            learner._told_lost.add(name)
-            warnings.warn(
-                f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
-                f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
-                Notice,
-                stacklevel=1,  # one place, so that Python says it once
-            )
+def leave(learner: Learner) -> None:
+    """A task has ended or was broken off; between two steps or epochs, the same data go on with it."""
+    learner._broken_off = learner._torn
+    if not (learner.epoch or learner.step):
+        learner._place = None
+    elif learner._resumed is None and not learner._torn:
+        own = lambda of: {name: tensor.detach().clone() for name, tensor in of.state().items()}
+        learner._resumed = own(learner.method), own(learner.method.weighting)
+
+
+def marked(task: Task) -> Tensor:
+    """What a task is known again by: its size, its labels, its first sample."""
+    x, y = task.train
+    sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
+    return torch.tensor([len(y), *sums])
 
 
 def remembering(learner: Learner, x: Tensor) -> Memory:

@@ -61,13 +61,20 @@ class Watched:
             number("patience", patience, whole=True, positive=True)
             if held_out is None:
                 raise BadInput("patience needs data to test on: validation=0.1, or other data")
-            if learner.memory is not None and set(learner.memory.held()[1].tolist()) - set(held_out[1].tolist()):
-                warnings.warn(
-                    "the validation data lack some classes of the memory, and patience may end the task before these "
-                    "are rehearsed; give samples of all classes: validation=(x, y)",
-                    Notice,
-                    stacklevel=4,
-                )
+        if held_out is not None and not bool((held_out[1] >= 0).any()):
+            warnings.warn(
+                "this learner has met none of the classes of the validation data, so the accuracy on them is 0; "
+                "give samples of its own classes: validation=(x, y)",
+                Notice,
+                stacklevel=4,
+            )
+        elif patience is not None and held_out is not None and lacking(learner, held_out):
+            warnings.warn(
+                "the validation data lack some classes of the memory, and patience may end the task before these "
+                "are rehearsed; give samples of all classes: validation=(x, y)",
+                Notice,
+                stacklevel=4,
+            )
         self.learner, self.held_out, self.patience = learner, held_out, patience
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
@@ -99,6 +106,11 @@ class Watched:
             callback(self.learner, record)
         except Exception as error:
             warnings.warn(f"a callback failed, and the learner goes on: {error!r}", stacklevel=2)
+
+
+def lacking(learner: Learner, held_out: Held) -> bool:
+    """Has the memory classes that these samples have not?"""
+    return learner.memory is not None and not set(learner.memory.held()[1].tolist()) <= set(held_out[1].tolist())
 
 
 class Display:

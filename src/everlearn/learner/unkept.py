@@ -1,0 +1,85 @@
+"""What a run that is resumed would go on without: numbers, words and lists that a method or a weighting changes."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from everlearn.core.capture import alike, fixed
+from everlearn.core.state import Stateful
+from everlearn.errors import Notice
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+Plain = dict[str, object]  # values by class and name
+
+
+def plain(*holders: Stateful) -> Plain:
+    """What they hold that is in no state."""
+    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
+    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
+
+
+def tell_lost(learner: Learner, before: Plain, now: Plain) -> None:
+    """A run that is resumed would go on with other values than it had: say so, once for each."""
+    _tell(learner, (name for name in before.keys() & now if not alike(before[name], now[name])))
+
+
+@contextlib.contextmanager
+def called_again(learner: Learner, *holders: Stateful) -> Iterator[None]:
+    """Around a call that a resumed run repeats, on holders as they were made.
+
+    What the call binds anew is there again. What it reads of before, such as a count, is not, nor what it leaves.
+    """
+    made = learner.made
+    carried = {name for name, value in plain(*holders).items() if not alike(made.get(name, ...), value)}
+    if not carried:
+        yield
+        return
+    with contextlib.ExitStack() as traces:
+        traced = [traces.enter_context(_traced(of)) for of in holders]
+        yield
+    read = set().union(*(names for names, _ in traced))
+    bound = set().union(*(names for _, names in traced))
+    _tell(learner, carried & (read | (made.keys() - bound)))
+
+
+@contextlib.contextmanager
+def _traced(of: Any) -> Iterator[tuple[set[str], set[str]]]:
+    """The names of the attributes that are read before they are bound, and of those that are bound."""
+    kind: Any = type(of)
+    read: set[str] = set()
+    bound: set[str] = set()
+
+    def get(self: Any, name: str) -> Any:
+        if (known := f"{kind.__name__}.{name}") not in bound:
+            read.add(known)
+        return kind.__getattribute__(self, name)
+
+    def bind(self: Any, name: str, value: Any) -> None:
+        bound.add(f"{kind.__name__}.{name}")
+        kind.__setattr__(self, name, value)
+
+    traced: Any = type(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    traced.__getattribute__, traced.__setattr__ = get, bind
+    of.__class__ = traced
+    try:
+        yield read, bound
+    finally:
+        of.__class__ = kind
+
+
+def _tell(learner: Learner, lost: Iterable[str]) -> None:
+    for name in sorted({*lost} - learner._told_lost):
+        learner._told_lost.add(name)
+        warnings.warn(
+            f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
+            f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
+            Notice,
+            stacklevel=1,  # one place, so that Python says it once
+        )
