@@ -17,6 +17,7 @@ from everlearn.core.ledger import policy
 from everlearn.core.plan import POOLS, TURNS, Draw, reservoir
 from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
+from everlearn.data.tables import place
 from everlearn.errors import BadInput, Notice, number, parsed, shown, unknown
 from everlearn.methods.base import Method
 from everlearn.training import Training
@@ -132,7 +133,10 @@ def samples(learner, x: Tensor) -> None:
         remedy = "a sample alone is a batch of one: x[None]" if single else "a learner takes one kind"
         raise BadInput(f"{kind(x)} after {kind(held)}; {remedy}")
     if x.is_floating_point() and not all(map(torch.isfinite, x.aminmax())):
-        raise BadInput("samples have a value that is NaN or inf; leave such samples out, or fill them in")
+        first = place((~x.isfinite()).nonzero()[0].tolist(), learner.columns)
+        raise BadInput(
+            f"samples have a value that is NaN or inf, first in {first}; leave such samples out, or fill them in"
+        )
     if not isinstance(learner.inputs, Pixels):
         return
     if x.ndim != 4 or learner.inputs.channels not in (1, x.shape[1]):

@@ -17,6 +17,7 @@ from everlearn.core.theta import MainNet
 from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
 from everlearn.data.samples import Like, gathered, samples
+from everlearn.data.tables import agree, columns
 from everlearn.errors import BadInput
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
@@ -36,6 +37,7 @@ class Answering(Checked):
     sgd: SGD
     device: torch.device
     classes: int
+    columns: list[str] | None  # of the table it was taught with, by name
 
     if TYPE_CHECKING:
 
@@ -49,8 +51,15 @@ class Answering(Checked):
 
     def _read(self, data: Any, labels: Any = None, like: Like | None = None) -> tuple[Tensor, Any]:
         """Samples and labels; those of a file by the names the classes have."""
+        agree(self.columns, data)
         x, y = gathered(data, labels, like or self._like)
         return x, called(y, self.labels.names) if isinstance(data, (str, PathLike)) else y
+
+    def _taught(self, data: Any, labels: Any = None) -> tuple[Tensor, Any]:
+        """The same, to be learned from: the first table says how the columns of all that follow are called."""
+        found = self._read(data, labels)
+        self.columns = self.columns or columns(data)
+        return found
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
@@ -78,6 +87,7 @@ class Answering(Checked):
         """A score per class for each sample, [N, classes]."""
         if not self.classes:
             raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+        agree(self.columns, data)
         x = self._stored(samples(data, self._like))
         scores = self._judged(x)
         missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet

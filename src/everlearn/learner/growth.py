@@ -54,14 +54,14 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
 @contextlib.contextmanager
 def undone(learner: Learner) -> Iterator[None]:
     """Inside, what is refused before a step was taken leaves the classes, the head and the inputs as they were."""
-    classes, head, inputs, memory = learner.classes, learner.head, learner.inputs, learner.memory
+    classes, before = learner.classes, (learner.head, learner.inputs, learner.memory, learner.columns)
     try:
         yield
     except BaseException:
         if not learner._broken_off:
             if learner.classes > classes:
                 shrink(learner, classes)
-            learner.head, learner.inputs, learner.memory = head, inputs, memory
+            learner.head, learner.inputs, learner.memory, learner.columns = before
         raise
 
 
@@ -166,7 +166,7 @@ def restore(learner: Learner, known: dict[str, Any], network: Mapping[str, Tenso
             "give it the same `classes`, or none"
         )
     restore_inputs(learner, known["inputs"])
-    learner.labels = labels
+    learner.labels, learner.columns = labels, known.get("columns")
     learner.memory = None  # another is on the way
     if known["head"] is not None:
         learner.head = known["head"]
