@@ -85,8 +85,7 @@ class Answering(Checked):
 
     def _scores(self, data: Any) -> Tensor:
         """A score per class for each sample, [N, classes]."""
-        if not self.classes:
-            raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+        checks.taught(self)
         agree(self.columns, data)
         x = self._stored(samples(data, self._like))
         scores = self._judged(x)
@@ -119,23 +118,31 @@ class Answering(Checked):
         right = torch.tensor(self.labels.numbers(names))[codes]
         return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
 
-    def evaluate(self, stream: Stream | Iterable[Task]) -> Accuracies:
-        """Accuracy on the test samples of every task of a stream, learned or not."""
+    def evaluate(self, stream: Stream | Iterable[Any]) -> Accuracies:
+        """Accuracy on the test samples of every task of a stream, learned or not; a task may also be data with labels,
+        such as (samples, labels)."""
         return self.examine(stream)[0]
 
-    def examine(self, stream: Stream | Iterable[Task]) -> tuple[Accuracies, Tensor]:
+    def examine(self, stream: Stream | Iterable[Any]) -> tuple[Accuracies, Tensor]:
         """The same, and which class was taken for which among all, [classes, classes]: row for the true one."""
         rows, seen = [], []
         for task in checks.stream(self, stream):
-            assert task.test is not None  # or it was refused
-            scores, y = self._judged(self._stored(task.test[0])), task.test[1]
-            if not self.labels.numbered:
-                names, codes = coded(y)
-                y = torch.tensor(self.labels.numbers(names))[codes]
-            own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
-            y, (guess, within) = y.to(self.device), guesses(scores, own)
+            x, y, own = self._tested(task)
+            scores = self._judged(self._stored(x))
+            known = [c for c in own if 0 <= c < scores.shape[1]]
+            y, (guess, within) = y.to(self.device), guesses(scores, known or [0])  # of classes never met none is right
             rows.append((right(guess, y), right(within, y)))
             seen.append(torch.stack([y, guess]))
         labels, guess = torch.cat(seen, dim=1)
         taken = confusion(labels, guess, self.classes)
         return Accuracies(*torch.tensor(rows).T.tolist()), taken
+
+    def _tested(self, task: Any) -> tuple[Tensor, Tensor, list[int]]:
+        """Samples to be tested on, the outputs of their labels, and of all classes of their task."""
+        whole = isinstance(task, Task)
+        x, y = task.test if whole and task.test else self._read(task)
+        if whole and self.labels.numbered:
+            return x, y.where(y < self.classes, -1), self.labels.numbers([int(c) for c in task.classes])
+        names, codes = coded(y)
+        numbers = self.labels.numbers(names)
+        return x, torch.tensor(numbers)[codes], self.labels.numbers(list(map(int, task.classes))) if whole else numbers
