@@ -82,10 +82,8 @@ def described(transform: Any) -> list[str] | None:
     or reads; "" where there is none, as at a prompt."""
     if transform is None:
         return None
-    return [
-        called(transform),
-        *(told and _digest(told) for told in (_told(transform, way, ()) for way in (_text, _code))),
-    ]
+    told = [_told(transform, way, ()) for way in (_text, _code)]
+    return [called(transform), *(one and _digest(one) for one in told)]
 
 
 def _digest(told: str) -> str:
