@@ -36,6 +36,7 @@ NOT_OURS = {
     "check_fit1d",
     "check_fit2d_predict1d",
     "check_requires_y_none",
+    "check_dataframe_column_names_consistency",
 }
 
 

@@ -792,3 +792,142 @@ def test_a_task_is_scored_by_its_test_half():
 def test_validation_data_of_classes_never_met_are_said_to_be_that(patience):
     with pytest.warns(everlearn.errors.Notice, match="met none of the classes of the validation data"):
         learner_of(epochs=1).update(X, Y, validation=(X, Y + 100), patience=patience)
+
+
+# Measured -------------------------------------------------------------------------------------------------------------
+def test_what_was_forgotten_is_measured_on_data_with_words_for_labels():
+    words = [f"class {label}" for label in Y.tolist()]
+    weeks = [(X[Y.eq(c)], [words[c]] * 4) for c in range(3)]
+    numbers = [everlearn.Task((X[Y.eq(c)], Y[Y.eq(c)]), (X[Y.eq(c)], Y[Y.eq(c)]), (c,)) for c in range(3)]
+    learner, plain = learner_of(epochs=20), learner_of(epochs=20)
+    for week, task in zip(weeks[:2], numbers):
+        learner.update(*week)
+        plain.update(task)
+    assert learner.evaluate(weeks[:2]) == plain.evaluate(numbers[:2])
+    accuracies, taken = learner.examine(weeks)
+    assert accuracies.class_il[2] == accuracies.task_il[2] == 0, "of a class it never met"
+    assert [100 * learner.score(*week) for week in weeks] == accuracies.class_il and taken.sum() == 8
+    assert torch.equal(taken, plain.examine(numbers)[1]) and plain.examine(numbers)[0] == accuracies
+    with refused("has a Tensor, and no (samples, labels)"):
+        learner.evaluate((X, Y))
+    with refused("12 samples"):
+        learner.evaluate([(X, words[:-1])])
+    with refused("teach it first"):
+        learner_of().evaluate(weeks)
+
+
+# Forgotten on request -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (lambda sample: "yes", "not with 'yes'"),
+        (lambda sample: None, "not with None"),
+        (lambda sample: 1, "not with 1"),
+        (lambda sample: sample == X[0], "not with a Tensor of shape [6]; .all() makes one of many"),
+        (lambda sample: sample.sum(), "the predicate must answer with True or False"),
+    ],
+)
+def test_a_predicate_that_says_neither_yes_nor_no_takes_nothing_away(answer, words):
+    learner = taught()
+    before = learner.state()
+    with refused(words):
+        learner.forget(lambda sample, label: answer(sample))
+    assert same(before, learner.state())
+
+
+def test_given_rows_are_forgotten():
+    rows = X[Y == 1]
+    for match in (lambda sample: (sample == rows).all(1).any(), lambda sample: (sample == rows).all(1).any().numpy()):
+        learner = taught()
+        held = learner.kept()
+        assert learner.forget(lambda sample, label, match=match: match(sample)) == {1: held[1]} and held[1]
+        assert learner.kept() == held | {1: 0}
+
+
+# A network's own words ------------------------------------------------------------------------------------------------
+class Bag(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.head = nn.EmbeddingBag(9, 4), nn.Linear(4, 2)
+
+    def forward(self, ids):
+        return self.head(self.embed(ids))
+
+
+class Two(Bag):
+    def forward(self, ids, offsets):
+        return super().forward(ids)
+
+
+class Looked(Bag):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Sequential(nn.Embedding(9, 4), nn.Flatten(), nn.Linear(24, 4))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.LSTM(6, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.body(x)[0])
+
+
+IDS = (X * 10).abs().long() % 9
+
+
+@pytest.mark.parametrize(
+    ("own", "x", "remedy"),
+    [
+        (network, IDS, "inputs=lambda x: x.float()"),
+        (network, IDS.byte(), "inputs=lambda x: x.float()"),
+        (Recurrent, IDS, "inputs=lambda x: x.float()"),
+        (lambda: nn.Sequential(nn.LayerNorm(6), network()), IDS, "inputs=lambda x: x.float()"),
+        (Bag, IDS.float(), "inputs=lambda x: x.long()"),
+        (Looked, IDS.float(), "inputs=lambda x: x.long()"),
+        (Bag, IDS + 9, "go from 9 to 17"),
+        (Looked, IDS + 9, "go from 9 to 17"),
+        (Two, IDS, "its forward is called with a batch of samples, and with nothing else"),
+        (network, X[:, :5], "cannot be multiplied (1x5 and 6x16))"),
+    ],
+)
+def test_a_remedy_is_proposed_where_it_helps(own, x, remedy):
+    with refused("the network cannot take") as told:
+        learner_of(own=own()).update(x, Y)
+    assert str(told.value).endswith(remedy)
+    if ".float()" in remedy or ".long()" in remedy:
+        learner_of(own=own(), inputs=eval(remedy.removeprefix("inputs="))).update(x, Y)
+
+
+def short(batch):
+    return batch[:-1]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        (Inputs(augment=short), "augment (short) makes a tensor of shape [3, 6] of 4 samples"),
+        (Inputs(short), "prepare (short) makes a tensor of shape"),
+        (Inputs(augment=lambda batch: None), "augment (<lambda>) answers with None"),
+        (Inputs(augment=lambda batch: batch.float()), "cannot take float32 samples from augment (<lambda>) of shape"),
+        (Inputs(augment=lambda batch: batch + 9), "cannot take int64 samples from augment (<lambda>) of shape (6,)"),
+    ],
+)
+def test_a_function_of_ones_own_that_makes_something_else_of_a_batch_is_named(inputs, words):
+    learner = learner_of(own=Bag(), inputs=inputs)
+    before = learner.state()
+    for teach in (learner.update, learner.observe):
+        with refused(words):
+            teach(IDS[:4], Y[:4])
+        assert same(before, learner.state())
+
+
+def test_an_augmentation_that_is_tried_draws_nothing_of_the_callers():
+    drawn = lambda batch: torch.where(torch.rand(batch.shape) < 0.5, 0, batch)
+    learner = learner_of(own=Bag(), inputs=Inputs(augment=drawn))
+    torch.manual_seed(3)
+    learner.update(IDS, Y)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    assert after == torch.rand(1)

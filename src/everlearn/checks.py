@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
+from numbers import Number
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,9 +18,12 @@ from everlearn.arguments import takes
 from everlearn.core import ranks
 from everlearn.core.ledger import policy
 from everlearn.core.plan import POOLS, TURNS, Draw, reservoir
+from everlearn.core.seeding import seeded
 from everlearn.core.state import from_bytes, part
 from everlearn.data import Pixels, Task
-from everlearn.errors import BadInput, Notice, number, parsed, shown, unknown
+from everlearn.data.inputs import called
+from everlearn.data.tables import place
+from everlearn.errors import BadInput, EverlearnError, Notice, number, parsed, shown, unknown
 from everlearn.methods.base import Method
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
@@ -132,7 +138,10 @@ def samples(learner, x: Tensor) -> None:
         remedy = "a sample alone is a batch of one: x[None]" if single else "a learner takes one kind"
         raise BadInput(f"{kind(x)} after {kind(held)}; {remedy}")
     if x.is_floating_point() and not all(map(torch.isfinite, x.aminmax())):
-        raise BadInput("samples have a value that is NaN or inf; leave such samples out, or fill them in")
+        first = place((~x.isfinite()).nonzero()[0].tolist(), learner.columns)
+        raise BadInput(
+            f"samples have a value that is NaN or inf, first in {first}; leave such samples out, or fill them in"
+        )
     if not isinstance(learner.inputs, Pixels):
         return
     if x.ndim != 4 or learner.inputs.channels not in (1, x.shape[1]):
@@ -178,6 +187,8 @@ def ready(learner, task: Task, batch: int) -> None:
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     trainable(learner)
     answers = tried(lambda: learner.logits(x[:2]), x)  # a network that answers otherwise is refused now
+    if getattr(learner.inputs, "augment", None) is not None:
+        _augmented(learner, x, batch)
     if not learner.tasks:
         _doubtful(learner, x, answers)
     norms = (nn.modules.batchnorm._NormBase, nn.GroupNorm)
@@ -207,21 +218,49 @@ def trainable(learner) -> None:
         raise BadInput("parameters were frozen or unfrozen after the learner was made; settle that first, then make it")
 
 
-def tried(ask: Callable[[], Any], x: Tensor) -> Any:
+def tried(ask: Callable[[], Any], x: Tensor, made: str = "samples") -> Any:
     """Ask the network something for the first time; what it cannot do with samples like these is said of them."""
     try:
         return ask()
-    except (torch.OutOfMemoryError, torch.AcceleratorError):
+    except (torch.OutOfMemoryError, torch.AcceleratorError, EverlearnError):
         raise
-    except (RuntimeError, TypeError, IndexError) as error:
-        words = str(error).strip().splitlines() or [type(error).__name__]
-        kind = f"{str(x.dtype).removeprefix('torch.')} samples of shape {tuple(x.shape[1:])}"
-        remedy = "`inputs` says how they become what it takes, such as inputs=lambda x: x.float()"
-        if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
-            remedy = (
-                "torch has an image's channels first: give x.permute(0, 3, 1, 2), of an array x.transpose(0, 3, 1, 2)"
-            )
-        raise BadInput(f"the network cannot take {kind} ({words[0]}); {remedy}") from error
+    except (RuntimeError, TypeError, IndexError, ValueError) as error:
+        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        kind = f"{str(x.dtype).removeprefix('torch.')} {made} of shape {tuple(x.shape[1:])}"
+        raise BadInput(f"the network cannot take {kind} ({words}){_remedy(words, x)}") from error
+
+
+# What torch says where a network's input is of another type than it takes, or an id beyond those it knows.
+IDS = "scalar types: Long, Int|LongTensor|used as indices must be|int32/int64 for index"
+TYPES = "dtype|datatype|scalar type|Input type|not implemented for|can't be cast"
+RANGE = "out of range|out of bounds|not in the valid range|i < index_size|smaller than num_classes"
+
+
+def _remedy(words: str, x: Tensor) -> str:
+    """What helps against this error of a network's, if anybody can tell."""
+    says = lambda pattern: re.search(pattern, words) is not None
+    if says("positional argument"):
+        return "; its forward is called with a batch of samples, and with nothing else"
+    if says(IDS):
+        return "; it looks its inputs up by number: give whole numbers, or inputs=lambda x: x.long()"
+    if says(RANGE):
+        return f"; it looks its inputs up by number, and these samples go from {x.min():g} to {x.max():g}"
+    if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
+        return "; torch has an image's channels first: give x.permute(0, 3, 1, 2), of an array x.transpose(0, 3, 1, 2)"
+    if says(TYPES) and not x.is_floating_point():
+        return "; `inputs` says how they become what it takes, such as inputs=lambda x: x.float()"
+    return ""
+
+
+def _augmented(learner, x: Tensor, batch: int) -> None:
+    """What `augment` makes of samples reaches the network, too; the caller's random numbers stay as they are."""
+    rows = x[torch.arange(batch // ranks.world_size(), device=x.device) % len(x)].to(learner.device)
+    with seeded(learner.seed, device=learner.device), torch.no_grad(), learner.net.evaluating():
+        made, name = learner.inputs.training(rows), called(learner.inputs.augment)
+        try:
+            tried(lambda: learner.net.at(learner.net.theta)(made), made, f"samples from augment ({name})")
+        finally:
+            learner.net.unbind()
 
 
 def answer(learner, answer: Tensor, samples: int) -> None:
@@ -233,14 +272,24 @@ def answer(learner, answer: Tensor, samples: int) -> None:
         )
 
 
-def stream(learner, tasks: Iterable[Task]) -> list[Task]:
-    """Tasks to be tested on."""
+def taught(learner) -> None:
+    """What knows no class has no answer."""
+    if not learner.classes:
+        raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+
+
+def stream(learner, tasks: Iterable[Any]) -> list[Any]:
+    """Tasks to be tested on, or data with labels in their place."""
     if not (tasks := list(tasks)):
         raise BadInput("evaluate takes a stream, or a list with at least one task")
+    taught(learner)
     for each in tasks:
-        if not isinstance(each, Task):
-            raise BadInput(f"evaluate takes a stream, or a list of tasks; this one has {shown(each)}")
-        half("test", each)
+        if isinstance(each, Task):
+            half("test", each)
+        elif isinstance(each, (Number, Tensor, np.ndarray)):
+            raise BadInput(
+                f"evaluate takes a stream, or a list of tasks; this one has {shown(each)}, and no (samples, labels)"
+            )
     return tasks
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from everlearn.arguments import checked
 from everlearn.data.pixels import Device, Pixels
+from everlearn.errors import BadInput, shown
 
 Transform = Callable[[Tensor], Tensor]
 
@@ -48,14 +49,32 @@ class Inputs:
 
     def __call__(self, x: Tensor, view: Tensor | None = None) -> Tensor:
         if self.prepare is not None:
-            x = self.prepare(x)
+            x = _made("prepare", self.prepare, x)
         return x.to(self.dtype) if x.is_floating_point() else x
 
     def training(self, x: Tensor, view: Tensor | None = None) -> Tensor:
-        return self(x if self.augment is None else self.augment(x))
+        return self(x if self.augment is None else _made("augment", self.augment, x))
 
     def document(self) -> dict[str, Any]:
         return {"kind": "own", "prepare": described(self.prepare), "augment": described(self.augment)}
+
+
+def _made(part: str, function: Transform, x: Tensor) -> Tensor:
+    """What a function of one's own makes of a batch: a tensor with a row for each sample."""
+    made: Any = function(x)
+    if not isinstance(made, Tensor):
+        raise BadInput(f"{part} ({called(function)}) answers with {shown(made)}; it should make a tensor of a batch")
+    if not made.ndim or made.shape[0] != x.shape[0]:
+        raise BadInput(
+            f"{part} ({called(function)}) makes a tensor of shape {list(made.shape)} of {x.shape[0]} samples; "
+            "it should have a row for each of them"
+        )
+    return made
+
+
+def called(transform: Any) -> str:
+    """A function's name, or that of an object's class."""
+    return (transform if inspect.isroutine(transform) else type(transform)).__name__
 
 
 def described(transform: Any) -> list[str] | None:
@@ -63,8 +82,8 @@ def described(transform: Any) -> list[str] | None:
     or reads; "" where there is none, as at a prompt."""
     if transform is None:
         return None
-    kind = transform if inspect.isroutine(transform) else type(transform)
-    return [kind.__name__, *(told and _digest(told) for told in (_told(transform, way, ()) for way in (_text, _code)))]
+    told = [_told(transform, way, ()) for way in (_text, _code)]
+    return [called(transform), *(one and _digest(one) for one in told)]
 
 
 def _digest(told: str) -> str:

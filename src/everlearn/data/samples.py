@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from everlearn.arguments import is_dense
-from everlearn.data import arrays, photos
+from everlearn.data import arrays, photos, tables
 from everlearn.data.inputs import Inputs
 from everlearn.data.pixels import Pixels
 from everlearn.data.streams import Task
@@ -74,7 +73,7 @@ def gathered(data: Any, labels: Any = None, like: Like | None = None) -> tuple[T
 
 def samples(data: Any, like: Like | None = None) -> Tensor:
     """Samples alone, to be predicted: a tensor, an array, a list of images, or what has labels, without them."""
-    if isinstance(data, (Tensor, np.ndarray)):
+    if _array(data):
         return tensor(data)
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).lower().endswith(arrays.SUFFIXES):
         return tensor(arrays.alone(Path(data).expanduser(), like and like.shape))
@@ -86,8 +85,9 @@ def samples(data: Any, like: Like | None = None) -> Tensor:
     return _stack([item[0] if isinstance(item, tuple) and item else item for item in items])
 
 
-def tensor(of: Any) -> Tensor:
-    """Samples as a tensor: bytes stay bytes, other whole numbers become long, floats stay floats."""
+def tensor(of: Any, number: int | None = None) -> Tensor:
+    """Samples as a tensor, or the one of this number: bytes stay bytes, other whole numbers become long, floats stay
+    floats."""
     if not isinstance(of, Tensor):
         if hasattr(of, "toarray"):
             raise BadInput("sparse samples are not supported; .toarray() makes them dense")
@@ -96,20 +96,29 @@ def tensor(of: Any) -> Tensor:
         except (ValueError, TypeError, RuntimeError):  # parts of several shapes
             raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
         if array.dtype.kind == "O":  # numbers, perhaps
-            with contextlib.suppress(ValueError, TypeError, OverflowError):
-                array = array.astype(np.float64)
+            array = tables.numeric(array)
         if array.dtype.kind == "c":
             raise BadInput("Complex data not supported; samples must be real numbers")
         if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
-            raise BadInput(f"samples of type {array.dtype}; they must be numbers")
+            first = tables.first_word(array, () if number is None else (number,), tables.columns(of))
+            raise BadInput(f"samples of type {array.dtype}; they must be numbers{first}")
         if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
             array = array.astype(np.int64)
-        of = torch.from_numpy(np.ascontiguousarray(array))
+        array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+        of = torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
     if not is_dense(of) or of.is_complex():
         raise BadInput(f"samples must be a dense tensor of real numbers, not {shown(of)} of {of.dtype}")
     if of.dtype == torch.uint8 or of.is_floating_point():
         return of.detach()
     return of.detach().long()
+
+
+class _Shared:
+    """A read-only array, such as a table's, as one torch takes without a copy or a warning: nobody writes to it."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array  # whose memory it is
+        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
 
 
 def _array(data: Any) -> bool:
@@ -158,7 +167,8 @@ def _stacked(pairs: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
 
 
 def _stack(inputs: Sequence[Any]) -> Tensor:
-    rows = [_image(one) if hasattr(one, "convert") and hasattr(one, "mode") else tensor(one) for one in inputs]
+    picture = lambda one: hasattr(one, "convert") and hasattr(one, "mode")
+    rows = [_image(one) if picture(one) else tensor(one, n) for n, one in enumerate(inputs)]
     for n, row in enumerate(rows):
         if (row.shape, row.dtype) != (rows[0].shape, rows[0].dtype):
             kind = lambda of: f"{str(of.dtype).removeprefix('torch.')} of shape {list(of.shape)}"

@@ -17,6 +17,7 @@ from everlearn.core.theta import MainNet
 from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
 from everlearn.data.samples import Like, gathered, samples
+from everlearn.data.tables import agree, columns
 from everlearn.errors import BadInput
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
@@ -36,6 +37,7 @@ class Answering(Checked):
     sgd: SGD
     device: torch.device
     classes: int
+    columns: list[str] | None  # of the table it was taught with, by name
 
     if TYPE_CHECKING:
 
@@ -49,8 +51,15 @@ class Answering(Checked):
 
     def _read(self, data: Any, labels: Any = None, like: Like | None = None) -> tuple[Tensor, Any]:
         """Samples and labels; those of a file by the names the classes have."""
+        agree(self.columns, data)
         x, y = gathered(data, labels, like or self._like)
         return x, called(y, self.labels.names) if isinstance(data, (str, PathLike)) else y
+
+    def _taught(self, data: Any, labels: Any = None) -> tuple[Tensor, Any]:
+        """The same, to be learned from: the first table says how the columns of all that follow are called."""
+        found = self._read(data, labels)
+        self.columns = self.columns or columns(data)
+        return found
 
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
@@ -76,8 +85,8 @@ class Answering(Checked):
 
     def _scores(self, data: Any) -> Tensor:
         """A score per class for each sample, [N, classes]."""
-        if not self.classes:
-            raise BadInput("this learner has met no class yet; teach it first: learner.update(data)")
+        checks.taught(self)
+        agree(self.columns, data)
         x = self._stored(samples(data, self._like))
         scores = self._judged(x)
         missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
@@ -109,23 +118,31 @@ class Answering(Checked):
         right = torch.tensor(self.labels.numbers(names))[codes]
         return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
 
-    def evaluate(self, stream: Stream | Iterable[Task]) -> Accuracies:
-        """Accuracy on the test samples of every task of a stream, learned or not."""
+    def evaluate(self, stream: Stream | Iterable[Any]) -> Accuracies:
+        """Accuracy on the test samples of every task of a stream, learned or not; a task may also be data with labels,
+        such as (samples, labels)."""
         return self.examine(stream)[0]
 
-    def examine(self, stream: Stream | Iterable[Task]) -> tuple[Accuracies, Tensor]:
+    def examine(self, stream: Stream | Iterable[Any]) -> tuple[Accuracies, Tensor]:
         """The same, and which class was taken for which among all, [classes, classes]: row for the true one."""
         rows, seen = [], []
         for task in checks.stream(self, stream):
-            assert task.test is not None  # or it was refused
-            scores, y = self._judged(self._stored(task.test[0])), task.test[1]
-            if not self.labels.numbered:
-                names, codes = coded(y)
-                y = torch.tensor(self.labels.numbers(names))[codes]
-            own = [c for c in self.labels.numbers([int(c) for c in task.classes]) if 0 <= c < scores.shape[1]]
-            y, (guess, within) = y.to(self.device), guesses(scores, own)
+            x, y, own = self._tested(task)
+            scores = self._judged(self._stored(x))
+            known = [c for c in own if 0 <= c < scores.shape[1]]
+            y, (guess, within) = y.to(self.device), guesses(scores, known or [0])  # of classes never met none is right
             rows.append((right(guess, y), right(within, y)))
             seen.append(torch.stack([y, guess]))
         labels, guess = torch.cat(seen, dim=1)
         taken = confusion(labels, guess, self.classes)
         return Accuracies(*torch.tensor(rows).T.tolist()), taken
+
+    def _tested(self, task: Any) -> tuple[Tensor, Tensor, list[int]]:
+        """Samples to be tested on, the outputs of their labels, and of all classes of their task."""
+        whole = isinstance(task, Task)
+        x, y = task.test if whole and task.test else self._read(task)
+        if whole and self.labels.numbered:
+            return x, y.where(y < self.classes, -1), self.labels.numbers([int(c) for c in task.classes])
+        names, codes = coded(y)
+        numbers = self.labels.numbers(names)
+        return x, torch.tensor(numbers)[codes], self.labels.numbers(list(map(int, task.classes))) if whole else numbers

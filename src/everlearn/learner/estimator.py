@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from everlearn.arguments import Checked
@@ -92,6 +93,13 @@ class Estimator(Checked):
                 raise BadInput(f"classes has {shown(strange[0])}, which it had not with the first call")
         self.observe(X, y)
         return self
+
+    @property
+    def feature_names_in_(self: Any) -> np.ndarray:
+        """The columns of the table it was taught with, by name; not there where they have none."""
+        if self.columns is None:
+            raise AttributeError("this learner was taught with no table whose columns have names")
+        return np.array(self.columns, dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
         """All but recorded steps, which belong to this process."""

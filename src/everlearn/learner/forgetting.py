@@ -11,7 +11,7 @@ from torch import Tensor
 from everlearn.core.memory import Memory
 from everlearn.core.plan import reservoir
 from everlearn.core.terms import EMPTY
-from everlearn.errors import passed_on
+from everlearn.errors import BadInput, passed_on, shown
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -24,7 +24,7 @@ def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[A
         return {}
     x, y = memory.held()
     with passed_on("the predicate"):
-        goes = torch.tensor([bool(predicate(sample, names[c])) for sample, c in zip(x, y.tolist())])
+        goes = torch.tensor([_truth(predicate(sample, names[c])) for sample, c in zip(x, y.tolist())])
     kept, dropped = (~goes).nonzero()[:, 0].to(learner.device), y[goes.to(learner.device)].tolist()
     if memory.ledger.where is None:
         memory.ledger.look_up(x, y)
@@ -33,6 +33,17 @@ def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[A
     if dropped:
         learner.method.forget(learner, kept)
     return {names[c]: dropped.count(c) for c in sorted(set(dropped))}
+
+
+def _truth(answer: Any) -> bool:
+    """What a predicate says; a tensor or an array of one truth is one."""
+    if getattr(answer, "ndim", None) == 0:
+        answer = answer.item()
+    if isinstance(answer, bool):
+        return answer
+    shape = getattr(answer, "shape", None)
+    words = shown(answer) if shape is None else f"{shown(answer)} of shape {list(shape)}; .all() makes one of many"
+    raise BadInput(f"the predicate must answer with True or False, not with {words}")
 
 
 def close_up(memory: Memory, rows: Tensor) -> None:

@@ -54,15 +54,15 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
 @contextlib.contextmanager
 def undone(learner: Learner) -> Iterator[None]:
     """Inside, what is refused before a step was taken leaves the classes, the head and the inputs as they were."""
-    classes, head, inputs, memory = learner.classes, learner.head, learner.inputs, learner.memory
-    before = learner.tasks, learner.epoch, learner.step
+    classes, before = learner.classes, (learner.head, learner.inputs, learner.memory, learner.columns)
+    place = learner.tasks, learner.epoch, learner.step
     try:
         yield
     except BaseException:
-        if not learner._broken_off and before == (learner.tasks, learner.epoch, learner.step):
+        if not learner._broken_off and place == (learner.tasks, learner.epoch, learner.step):
             if learner.classes > classes:
                 shrink(learner, classes)
-            learner.head, learner.inputs, learner.memory = head, inputs, memory
+            learner.head, learner.inputs, learner.memory, learner.columns = before
         raise
 
 
@@ -167,7 +167,7 @@ def restore(learner: Learner, known: dict[str, Any], network: Mapping[str, Tenso
             "give it the same `classes`, or none"
         )
     restore_inputs(learner, known["inputs"])
-    learner.labels = labels
+    learner.labels, learner.columns = labels, known.get("columns")
     learner.memory = None  # another is on the way
     if known["head"] is not None:
         learner.head = known["head"]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.data.tables import missing
 from everlearn.errors import BadInput, number, shown
 
 
@@ -126,7 +127,7 @@ def plain(label: Any) -> Any:
         hash(label)
     except TypeError:
         raise BadInput(f"a label that is a {type(label).__name__}; it must be hashable: a number, a word") from None
-    if label is None or (isinstance(label, float) and not math.isfinite(label)):
+    if missing(label) or (isinstance(label, float) and math.isinf(label)):
         raise BadInput(f"a sample without a label: {shown(label)}; NaN and inf are none")
     if isinstance(label, float) and not label.is_integer():
         raise BadInput(f"Unknown label type: continuous, such as {shown(label)}; a label names a class")

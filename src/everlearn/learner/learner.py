@@ -33,7 +33,6 @@ from everlearn.registry import find, weighed
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
-EVALUATION_BATCH = 500
 Stepping = Generator[None, None, None]  # a pause after each step
 Report = Callable[[dict[str, Any]], None]
 
@@ -102,7 +101,7 @@ class Learner(Answering, Estimator):
         self.net.reads = method.features or "features" in method.keeps
         able = method.captures and self.device.type == "cuda" and not ranks.distributed()
         self.capture: bool = capture and able
-        self.dtype, self.given_inputs = dtype, inputs
+        self.dtype, self.given_inputs, self.columns = dtype, inputs, None
         self.inputs = None if inputs is None else inputs_of.made(inputs).to(self.device, dtype)
         self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay, training.decay(method.averages))
         self.memory: Memory | None = None  # made when the first samples show their shape
@@ -211,7 +210,7 @@ class Learner(Answering, Estimator):
             names, codes = [int(c) for c in data.classes], None
             x = data.train[0]
         else:
-            x, y = self._read(data, labels)
+            x, y = self._taught(data, labels)
             x = self._stored(x)
             names, codes = coded(y)
         self._receive(x)
@@ -302,6 +301,8 @@ class Learner(Answering, Estimator):
             "inputs": self.inputs and self.inputs.document(),
             "plain": sorted([*like("method", method), *like("weighting", method.weighting), *like("sgd", self.sgd)]),
         }
+        if self.columns is not None:
+            known["columns"] = self.columns
         parts = {
             "network": self.net.state(),
             "method": method.state() if self._resumed is None else self._resumed[0],

@@ -17,7 +17,7 @@ from everlearn.core.seeding import Randomness
 from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.learner import growth, teaching
+from everlearn.learner import growth, teaching, unkept
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
