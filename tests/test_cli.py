@@ -585,7 +585,7 @@ def test_check_and_get_tell_what_is_there(monkeypatch):
 
 def test_a_loss_that_is_no_number_ends_the_run():
     sentence = answer(f"run er {QUICK} --set lr=1e30", code=1)
-    assert "such as lr=1e+29" in sentence
+    assert "(first in step 2: new, memory)" in sentence and "a learning rate as large as 1e+30" in sentence
 
 
 def test_a_failed_second_try_leaves_the_first(monkeypatch):

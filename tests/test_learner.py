@@ -442,9 +442,9 @@ more = lambda of: {"kept": lambda self, step, terms: everlearn.DERpp.kept(self, 
 @pytest.mark.parametrize(
     ("own", "words"),
     [
-        ({}, "Mine keeps 'n' and its fields(learner) gives no shape of it; write super().fields(learner) | {'n': (…)}"),
-        ({"fields": lambda self, learner: {"n": (1,)}}, "Mine keeps 'logits' and its fields(learner) gives no shape"),
-        ({"fields": lambda self, learner: {"n": 1}}, "fields(learner) gives 'n' the shape 1; write a tuple"),
+        ({}, "Mine.fields gives no shape of 'n'; write super().fields(learner) | {'n': (…)}"),
+        ({"fields": lambda self, learner: {"n": (1,)}}, "Mine.fields gives no shape of 'logits'"),
+        ({"fields": lambda self, learner: {"n": 1}}, "Mine.fields gives 'n' the shape 1; write a tuple"),
         (N, "Mine.kept gives no 'n'; write super().kept(step, terms) | {'n': …}, a tensor [4, 1]"),
         (N | {"kept": lambda self, step, terms: {"n": torch.ones(len(step.y), 1)}}, "Mine.kept gives no 'logits'"),
         (N | {"kept": lambda self, step, terms: None}, "Mine.kept must give a dictionary of tensors by name; did it"),

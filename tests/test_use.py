@@ -68,7 +68,7 @@ def test_a_network_that_is_named_is_built_and_its_name_kept():
     with refused("another network"):
         Learner.load("model", "net.py:make")
     Path("net.py").write_text(MAKE.replace("ReLU", "Tanh"))
-    with refused("has changed since); give one like it had"):
+    with refused("has changed since; put it back as it was"):
         Learner.load("more")
     assert Learner.load("more", {"name": "net.py:make", "width": 12}).classes == 3
 

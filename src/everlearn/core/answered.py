@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from everlearn.core.terms import Batch, Term
 
 
+def without_empty(answer: Tensor | None, there: Tensor | None) -> Tensor | None:
+    """The same answer; rows of an empty memory get no gradient, not even one that is no number (0/0 in their loss)."""
+    if there is None or answer is None:
+        return answer
+    return torch.where(there.view(-1, *[1] * (answer.ndim - 1)), answer, answer.detach())
+
+
 def logits(batch: Batch) -> Tensor:
     """[B, C], if the network has seen the batch and the labels are theirs."""
     if batch.z is None:

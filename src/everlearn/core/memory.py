@@ -16,7 +16,6 @@ from everlearn.core import ranks
 from everlearn.core.ledger import Ledger
 from everlearn.core.state import Stateful, joined, part
 from everlearn.core.terms import EMPTY, Batch
-from everlearn.errors import BadInput
 
 
 class Memory(Stateful):
@@ -29,9 +28,6 @@ class Memory(Stateful):
         self.capacity = capacity
         self.x: Tensor = torch.zeros(rows, *like.shape[1:], dtype=like.dtype, device=like.device)
         self.y: Tensor = torch.full((rows,), EMPTY, dtype=torch.long, device=like.device)
-        for name, shape in fields.items():
-            if not isinstance(shape, Sequence) or not all(isinstance(size, int) for size in shape):
-                raise BadInput(f"fields(learner) gives '{name}' the shape {shape!r}; write a tuple, () of a number")
         empty = lambda shape: torch.zeros(rows, *shape, dtype=dtype, device=like.device)
         self.stored: dict[str, Tensor] = {name: empty(shape) for name, shape in fields.items()}
         self.ledger: Ledger = Ledger(capacity)  # who is in which row

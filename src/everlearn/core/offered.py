@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from everlearn.core.terms import Batch, Term
+from everlearn.core.terms import Batch, Term, Terms
 from everlearn.errors import BadInput
 
 if TYPE_CHECKING:
+    from everlearn.core.step import Step
+    from everlearn.learner import Learner
     from everlearn.methods.base import Method
 
 
@@ -33,29 +35,27 @@ def named(method: Method, terms: Sequence[Term]) -> Sequence[Term]:
     return terms
 
 
-def stored(method: Method, *batches: Batch) -> None:
-    """Refuse a memory without what the method says it keeps."""
-    lacking = (name for batch in batches for name in method.keeps if name not in batch.stored)
-    if (name := next(lacking, None)) is not None:
-        raise shapeless(method, name)
+def fields(method: Method, learner: Learner) -> Mapping[str, Sequence[int]]:
+    """The shapes that `fields` gives, if they are shapes, of all that the method keeps."""
+    given, own = method.fields(learner), f"{type(method).__name__}.fields"
+    for name in (*given, *method.keeps):
+        if name not in given:
+            raise BadInput(f"{own} gives no shape of '{name}'; write super().fields(learner) | {{'{name}': (…)}}")
+        shape = given[name]
+        if not isinstance(shape, Sequence) or not all(isinstance(size, int) for size in shape):
+            raise BadInput(f"{own} gives '{name}' the shape {shape!r}; write a tuple, () of a number")
+    return given
 
 
-def shapeless(method: Method, name: str) -> BadInput:
-    own = type(method).__name__
-    return BadInput(
-        f"{own} keeps '{name}' and its fields(learner) gives no shape of it; "
-        f"write super().fields(learner) | {{'{name}': (…)}}"
-    )
-
-
-def kept(method: Method, given: Any, fields: Mapping[str, Tensor], rows: int) -> Mapping[str, Tensor]:
-    """What `kept` gives, if it is all that the memory has a place for; `fields` are those places."""
+def kept(method: Method, step: Step, terms: Terms) -> Mapping[str, Tensor]:
+    """What `kept` gives, if it is all that the memory has a place for."""
+    given: Any = method.kept(step, terms)
     own = f"{type(method).__name__}.kept"
     if not isinstance(given, Mapping):
         forgot = "; did it forget `return`?" if given is None else ""
         raise BadInput(f"{own} must give a dictionary of tensors by name{forgot}")
-    for name, place in fields.items():
-        one, wanted = given.get(name), [rows, *place.shape[1:]]
+    for name, place in step.memory.stored.items():
+        one, wanted = given.get(name), [len(step.y), *place.shape[1:]]
         if one is None:
             raise BadInput(
                 f"{own} gives no '{name}'; write super().kept(step, terms) | {{'{name}': …}}, a tensor {wanted}"

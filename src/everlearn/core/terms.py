@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from everlearn.arguments import checked
-from everlearn.core.answered import log_prior, logits, mask, recorded, some
+from everlearn.core.answered import log_prior, logits, mask, recorded, some, without_empty
 from everlearn.core.plan import paired
 from everlearn.core.rows import rows_of
 
@@ -49,13 +49,6 @@ def seen_by(net: Callable[..., Sequence[Tensor]], *batches: Batch) -> list[Batch
         return batch._replace(z=z, features=features, others=others)
 
     return [answered(batch) for batch in batches]
-
-
-def without_empty(answer: Any, there: Tensor | None) -> Any:
-    """The same answer; rows of an empty memory get no gradient, not even one that is no number (0/0 in their loss)."""
-    if there is None or answer is None:
-        return answer
-    return torch.where(there.view(-1, *[1] * (answer.ndim - 1)), answer, answer.detach())
 
 
 @checked

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from everlearn import checks
-from everlearn.core import ranks
+from everlearn.core import offered, ranks
 from everlearn.core.capture import Graphs, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
@@ -184,7 +184,7 @@ def remembering(learner: Learner, x: Tensor) -> Memory:
     if learner.memory is None:
         if "features" in learner.method.keeps:
             learner.width = learner.features(x[:1]).shape[1]
-        like, fields = x[:0].to(learner.device), learner.method.fields(learner)
+        like, fields = x[:0].to(learner.device), offered.fields(learner.method, learner)
         learner.memory = Memory(learner.capacity, like, fields, learner.net.theta.dtype)
         learner.memory.ledger.rule = learner.rule
     return learner.memory

@@ -70,25 +70,18 @@ class Method(Part):
         """Once per step, when θ has moved."""
 
     def kept(self, step: Step, terms: Terms) -> dict[str, Tensor]:
-        """What goes into the memory beside each new sample, for every name in `keeps`: [B, …].
-
-        Names of one's own are added: `super().kept(step, terms) | {"age": …}`.
-        """
+        """What goes into the memory beside each new sample, [B, …]. More: `super().kept(step, terms) | {"age": …}`."""
         return {"logits": terms.new.z, "features": terms.new.features}
 
     def remember(self, step: Step, terms: Terms) -> None:
         """What to keep of this step: by default the new samples, in the slots drawn for them."""
         super().remember(step, terms)
         if step.slots is not None:
-            kept = offered.kept(self, self.kept(step, terms), step.memory.stored, len(step.y))
-            step.memory.write(step.slots, step.x, step.y, **kept)
+            step.memory.write(step.slots, step.x, step.y, **offered.kept(self, step, terms))
 
     # Between tasks; `begin_task`, `end_task`, `grow` and `forget` are those of any part -------------------------------
     def fields(self, learner: Learner) -> dict[str, tuple[int, ...]]:
-        """The shape of what it `keeps` beside a sample, () of a number.
-
-        Names of one's own are added: `super().fields(learner) | {"age": ()}`.
-        """
+        """The shape of each, () of a number. More: `super().fields(learner) | {"age": ()}`."""
         known = {"logits": lambda: (learner.classes,), "features": lambda: (learner.width,)}
         return {name: known[name]() for name in self.keeps if name in known}
 
@@ -112,7 +105,6 @@ class Method(Part):
 
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
-        offered.stored(self, *replay)
         new, *old = seen_by(net, new, *replay)
         terms = [*given(self, "learn", new), *(of._replace(preserves=True) for of in given(self, "rehearse", *old))]
         return Terms(named(self, terms))
