@@ -34,7 +34,6 @@ from everlearn.launchers import DONE, perform
 ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
 CANDIDATES = {
     "retain": dict(method="retain"),
-    "retain, average over half a task": dict(method="retain", average="task"),
     "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
     "retain, prior": dict(method="retain", balance="prior"),
     "retain, prior and rule": dict(method="retain", balance="both"),
@@ -68,6 +67,7 @@ EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
     ),
 }
 WHOLE = {"retain": CANDIDATES["retain"]}
+REACH = {"retain, average over half a task": dict(method="retain", average="task")}
 WITHOUT = {
     f"without {name}": dict(method="retain", **options)
     for name, options in {
@@ -87,7 +87,7 @@ RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, 
 
 
 def screen(given: argparse.Namespace) -> list[Experiment]:
-    return held(CANDIDATES | OUTER, given)
+    return held(CANDIDATES | OUTER | REACH, given)
 
 
 def ablation(given: argparse.Namespace) -> list[Experiment]:
@@ -163,7 +163,9 @@ def on_gpu(given: argparse.Namespace) -> None:
         sys.exit("\n".join(wrong))
 
 
-KINDS = {kind: range(100, 105) for kind in ("held-out", "learned", "ablation")} | {"test": range(5)}  # and their seeds
+KINDS = {kind: range(100, 105) for kind in ("held-out", "learned", "ablation", "average")} | {
+    "test": range(5)
+}  # and their seeds
 OTHERS = {
     "er": dict(method="er"),
     "er-ace": dict(method="er-ace"),
@@ -174,9 +176,12 @@ OTHERS = {
 }
 
 
+ROWS = {"learned": WHOLE | OUTER, "ablation": WHOLE | WITHOUT, "average": WHOLE | REACH}
+
+
 def small(given: argparse.Namespace) -> None:
-    """Rows × memories with small networks: candidates, what a relation learns or the ablation, on held-out images; or
-    the test."""
+    """Rows × memories with small networks: candidates, what a relation learns, the ablation or another average, on
+    held-out images; or the test."""
     for stream in [given.stream] if given.stream else SMALL:
         for kind in [given.on] if given.on else KINDS:
             rows = small_rows(stream, kind, given.seeds or list(KINDS[kind]), given.memory)
@@ -198,7 +203,7 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
         f"{label}, M = {memory}": [
             Experiment.of(stream=stream, memory=memory, seed=seed, **row | settings) for seed in seeds
         ]
-        for label, row in {"learned": WHOLE | OUTER, "ablation": WHOLE | WITHOUT}.get(kind, CANDIDATES | OTHERS).items()
+        for label, row in ROWS.get(kind, CANDIDATES | OTHERS).items()
         for memory in memories or usual
     }
 
@@ -206,7 +211,7 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
 def row(experiment: Experiment, kind: str = "") -> str:
     """The row it is a run of, in the words of the ablation if that is its kind."""
     same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
-    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | EARLIER
+    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | EARLIER
     found = zip(rows, each(rows, **same))
     return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 
