@@ -163,9 +163,10 @@ def on_gpu(given: argparse.Namespace) -> None:
         sys.exit("\n".join(wrong))
 
 
-KINDS = {kind: range(100, 105) for kind in ("held-out", "learned", "ablation", "average")} | {
-    "test": range(5)
-}  # and their seeds
+KINDS = {  # and their seeds
+    **{kind: range(100, 105) for kind in ("held-out", "learned", "ablation", "average")},
+    "test": range(5),
+}
 OTHERS = {
     "er": dict(method="er"),
     "er-ace": dict(method="er-ace"),
