@@ -103,16 +103,19 @@ class Row:
     def settings(self) -> dict[str, Any]:
         """Those of its runs; where a file of one's own lies as it was, its hash says so."""
         of = self.runs[0].settings
-        return of | {key: f"{of[key]}, the file now" for key in self.runs[0].written if self._now(key)}
+        return of | {key: f"{of[key]}, the file now" for key in self._now}
 
     @property
     def current(self) -> bool:
         """Was it made from files of one's own, all of which are now what they were?"""
-        return bool(self.runs[0].written) and all(map(self._now, self.runs[0].written))
+        return bool(self._now) and self._now == self.runs[0].written.keys()
 
-    def _now(self, key: str) -> bool:
+    @functools.cached_property
+    def _now(self) -> set[str]:
+        """Its settings that are hashes of a file, where the file still has that hash; each is read once."""
         run = self.runs[0]
-        return (registry.source_now(run.written[key]) or "")[:8] == run.settings.get(key)
+        same = lambda key, at: (registry.source_now(at) or "")[:8] == run.settings.get(key)
+        return {key for key, at in run.written.items() if same(key, at)}
 
     def spread(self, metric: str = "acc", setting: str = "class_il") -> dict[str, Any] | None:
         """Mean and standard deviation (n − 1; None of one run) over the runs that have it."""

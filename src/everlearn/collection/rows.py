@@ -147,7 +147,7 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
         return {row.label: one for row in rows if row is not one}
     of_name = [row for row in rows if row.runs[0].title == against]
     now = [row for row in of_name if row.current]
-    of_name = [row for row in of_name if row in now or not any(_version(row, other) for other in now)]
+    of_name = [row for row in of_name if row.current or not any(_version(row, other) for other in now)]
     found = {}
     for row in rows:
         near = [other for other in of_name if _comparable(row, other) and row is not other]

@@ -21,9 +21,8 @@ def given(method: Method, hook: str, *batches: Batch) -> Sequence[Term]:
     terms = getattr(method, hook)(*batches)
     right = lambda term: isinstance(term, Term) and term.loss.shape == term.batch.y.shape
     if isinstance(terms, Term) or not isinstance(terms, (list, tuple)) or not all(map(right, terms)):
-        forgot = "; did it forget `return`?" if terms is None else ""
         own = type(method).__name__
-        raise BadInput(f"{own}.{hook} must give a list of Term(loss, batch), a loss per row{forgot}")
+        raise BadInput(f"{own}.{hook} must give a list of Term(loss, batch), a loss per row{_forgot(terms)}")
     return terms
 
 
@@ -52,8 +51,7 @@ def kept(method: Method, step: Step, terms: Terms) -> Mapping[str, Tensor]:
     given: Any = method.kept(step, terms)
     own = f"{type(method).__name__}.kept"
     if not isinstance(given, Mapping):
-        forgot = "; did it forget `return`?" if given is None else ""
-        raise BadInput(f"{own} must give a dictionary of tensors by name{forgot}")
+        raise BadInput(f"{own} must give a dictionary of tensors by name{_forgot(given)}")
     for name, place in step.memory.stored.items():
         one, wanted = given.get(name), [len(step.y), *place.shape[1:]]
         if one is None:
@@ -64,3 +62,7 @@ def kept(method: Method, step: Step, terms: Terms) -> Mapping[str, Tensor]:
             what = list(one.shape) if isinstance(one, Tensor) else f"of type {type(one).__name__}"
             raise BadInput(f"{own} gives a '{name}' {what}; by its fields(learner) it is a tensor {wanted}")
     return given
+
+
+def _forgot(given: Any) -> str:
+    return "; did it forget `return`?" if given is None else ""
