@@ -254,6 +254,11 @@ def test_fashion_mnist_is_found_in_its_own_folder(tmp_path):
     assert sources.read("fashion-mnist", tmp_path).names[9] == "Ankle boot"
 
 
+def test_the_folder_of_the_data_may_be_a_string(tmp_path):
+    write_idx(tmp_path / "mnist", "{}", bytes)
+    assert streams.load("mnist", data=str(tmp_path)).classes == streams.load("mnist", data=tmp_path).classes == 10
+
+
 TRAIN = "train-images-idx3-ubyte"
 LABELS = "train-labels-idx1-ubyte"
 

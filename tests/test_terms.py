@@ -101,6 +101,23 @@ def test_a_loss_that_is_no_number_is_named_with_what_is_likely(method, said, uns
     assert unsaid not in str(error.value)
 
 
+class Later(Late):
+    """As above, from one mini-batch on."""
+
+    def select(self, step):
+        self.step = step.number + len(step.memory) // 2
+
+
+@pytest.mark.parametrize(("at", "said"), [(0, r"after 0 samples \(new\); so early"), (4, r"after 8 .* smaller learning")])
+@pytest.mark.filterwarnings("ignore:.*changes in training")
+def test_a_mini_batch_whose_loss_is_no_number_is_named_likewise(at, said):
+    x, y = toy().tasks[0].train
+    learner = Learner(MLP((1, 8, 8), 4), Later(at), memory=20, classes=range(4))
+    with pytest.raises(everlearn.EverlearnError, match=said):
+        for n in range(0, len(x), 2):
+            learner.observe(x[n : n + 2], y[n : n + 2])
+
+
 # Each as an equation --------------------------------------------------------------------------------------------------
 def test_a_decoupled_cross_entropy_is_within_the_new_and_unseen_and_rho_over_t_against_the_old():
     part, new = Decoupled("rho", rho=0.3), batch()

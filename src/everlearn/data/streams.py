@@ -146,7 +146,7 @@ def load(
     shuffle: int | None = None,
     size: int | None = None,
     strict: bool = False,
-    data: Path | None = None,
+    data: Path | str | None = None,
 ) -> Stream:
     """A stream by name, from the folder `data` (default: $EVERLEARN_DATA, else ~/.cache/everlearn).
 
@@ -161,7 +161,7 @@ def load(
         raise BadInput(f"{' and '.join(pictures)} can be said of folder:DIR, and not of {name}")
     if tasks is not None and tasks < 1:
         raise BadInput(f"tasks {tasks} must be at least 1")
-    images = read(name, data) if known else _own(name, fingerprint(name), **pictures)
+    images = read(name, None if data is None else Path(data)) if known else _own(name, fingerprint(name), **pictures)
     kept = list(range(len(images.names))) if classes is None else [_class(images.names, c) for c in classes]
     if len(set(kept)) < len(kept):
         raise BadInput(f"classes {', '.join(map(str, classes or ()))}: a class is named twice")

@@ -70,10 +70,8 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
         before |= unkept.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
         losses, after = steps.take(learner, counts.batches, x, y)
         if not torch.isfinite(losses).all():
-            raise EverlearnError(
-                f"the loss is no longer a finite number after {counts.samples} samples; "
-                f"a smaller learning rate than {learner.sgd.lr} may help"
-            )
+            when = f"after {counts.samples} samples"
+            raise EverlearnError(teaching.not_finite(learner, when, losses, counts.batches))
         unkept.tell_lost(learner, before, unkept.plain(method, *method.parts, method.weighting))
         learner.memory.ledger, learner._broken_off = after, False
     counts.batches, counts.samples, counts.right = counts.batches + 1, counts.samples + len(y), counts.right + right

@@ -84,7 +84,9 @@ def learn(
         kept = tape.read()
         losses = kept["losses"].mean(dim=(0, 1)).tolist()
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
-            raise EverlearnError(not_finite(learner, epoch, kept["losses"]))
+            raise EverlearnError(
+                not_finite(learner, f"in epoch {epoch + 1} of task {learner.tasks + 1}", kept["losses"], epoch * len(rows))
+            )
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
         tell_lost(learner, unkept, plain(method, *method.parts, weighting))
         with passed_on("the report's function"):
@@ -145,17 +147,19 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     return weighting
 
 
-def not_finite(learner: Learner, epoch: int, losses: Tensor) -> str:
-    """Which of an epoch's losses, [steps, rows, terms], was the first that is no number, and what may help."""
-    where = f"no longer a finite number in epoch {epoch + 1} of task {learner.tasks + 1}"
+def not_finite(learner: Learner, when: str, losses: Tensor, before: int) -> str:
+    """Which of these losses, [steps, rows, terms], was the first that is no number, and what may help. `before` them
+    there were so many steps."""
+    where = f"no longer a finite number {when}"
     zero = "a division by 0, or a root or logarithm of 0,"
     bad = (~losses.isfinite()).any(dim=1).nonzero().tolist()  # by step, then by term
     if not bad:
         return f"a parameter is {where}, though every loss is; {zero} makes a gradient that is none"
-    (step, first), *others = bad
-    terms = [learner.method.names[term] for term in (first, *(term for of, term in others if of == step))]
-    where = f"the loss is {where} (first in step {step + 1}: {', '.join(terms)})"
-    if epoch or step > 2:  # the memory has nothing in the first, and a gradient shows in the next
+    (step, term), *others = bad
+    terms = [learner.method.names[of] for of in (term, *(of for at, of in others if at == step))]
+    place = f"first in step {step + 1}: " if len(losses) > 1 else ""
+    where = f"the loss is {where} ({place}{', '.join(terms)})"
+    if (step := before + step) > 2:  # the memory has nothing in the first, and a gradient shows in the next
         lr = learner.sgd.lr
         return f"{where}; a smaller learning rate than {lr} may help, such as lr={lr / 10:g}"
     further = f", or a learning rate as large as {learner.sgd.lr}" if step else ""
