@@ -634,6 +634,26 @@ def test_patience_ends_a_task_when_it_gets_no_better():
             learner.update(X, Y, validation=0.5, patience=wrong)
 
 
+@pytest.mark.parametrize("average", [0.0, 0.5])
+@pytest.mark.parametrize("ends", ["by patience", "by itself", "by stop"])
+def test_patience_keeps_the_network_of_the_best_epoch(ends, average):
+    """The learning rate is far too large: the accuracy goes up and down, the best epoch is not the last."""
+    told, networks, patience = [], [], 3 if ends == "by patience" else 50
+
+    def note(learner, record):
+        told.append(record["validation"])
+        networks.append((learner.net.theta.detach().clone(), learner.net.floats()))
+        if ends == "by stop" and record["epoch"] == 6:
+            learner.stop()
+
+    learner = learner_of(epochs=20, lr=3.0, momentum=0.9, average=average)
+    learner.update(X, Y, validation=(X, Y), patience=patience, on_epoch=note)
+    best = told.index(max(told))
+    assert best < len(told) - 1, "or nothing is shown"
+    torch.testing.assert_close((learner.net.theta.detach(), learner.net.floats()), networks[best], rtol=0, atol=0)
+    assert learner.score(X, Y) == max(told)
+
+
 def test_patience_says_that_it_does_not_see_old_classes():
     learner = learner_of(epochs=1, memory=6).update(X, Y, validation=(X, Y), patience=1)
     with pytest.warns(everlearn.errors.Notice, match="lack some classes of the memory"):

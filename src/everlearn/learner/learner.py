@@ -165,9 +165,9 @@ class Learner(Answering, Estimator):
 
         `data` are a Dataset, a DataLoader, (samples, labels), a folder of class folders, an .npz file or a Task; each
         sample is read once. `validation`, more such data or a share of these, is tested on after each epoch; with
-        `patience` the task ends when that has not got better for so many epochs. `on_epoch` and `on_task` are called
-        with the learner and a record; what they raise is said in a warning, and `learner.stop()` ends the task after
-        the epoch. `progress` is shown in a terminal, unless it is False.
+        `patience` the task ends when that has not got better for so many epochs, and the network is the best epoch's.
+        `on_epoch` and `on_task` are called with the learner and a record; what they raise is said in a warning, and
+        `learner.stop()` ends the task after the epoch. `progress` is shown in a terminal, unless it is False.
         """
         with growth.undone(self):
             task, held_out = watching.split(self, self._task(data, labels), validation)

@@ -78,6 +78,7 @@ class Watched:
         self.learner, self.held_out, self.patience = learner, held_out, patience
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
+        self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
         self.display: Display = Display()
 
     def epoch(self, record: dict[str, Any]) -> None:
@@ -87,12 +88,23 @@ class Watched:
             right = float((self.learner._scores(x).argmax(dim=1) == y.to(self.learner.device)).double().mean())
             record["validation"] = right
             if right > self.best:
-                self.best, self.best_epoch = right, record["epoch"]
+                self.best, self.best_epoch, self.kept = right, record["epoch"], self._network()
             elif self.patience is not None and record["epoch"] - self.best_epoch >= self.patience:
                 self.learner.stop()
         self.display.epoch(record)
         self.report(record)
         self._call(self.on_epoch, record)
+        if self.kept and (self.learner._stopping or record["epoch"] + 1 == self.learner.epochs):
+            self.learner.net.assign(*self.kept[:2])
+            self.learner.sgd.restore(self.kept[2])
+
+    def _network(self) -> tuple[Tensor, Tensor, dict[str, Tensor]] | None:
+        """The network and what moves it, where the best one is to be gone back to."""
+        if self.patience is None:
+            return None
+        net, sgd = self.learner.net, self.learner.sgd
+        own = {name: tensor.clone() for name, tensor in sgd.state().items()}
+        return net.theta.detach().clone(), net.floats(), own
 
     def task(self, task: Task) -> None:
         names = [self.learner.labels.names[c] for c in task.classes]
