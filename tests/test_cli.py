@@ -650,6 +650,21 @@ def test_a_worker_that_dies_is_told_from_those_that_are_ended_for_it(monkeypatch
     assert outcomes == dict.fromkeys([experiments[0], *experiments[2:]]), "and nobody else is blamed for it"
 
 
+UNGUARDED = """
+from everlearn import Experiment
+from everlearn.experiments.store import Store
+from everlearn.launchers import perform
+
+perform([Experiment.of(seed=seed, epochs=1, memory=20) for seed in range(2)], Store("runs"), device="cpu", jobs=2)
+"""
+
+
+def test_a_script_that_its_workers_import_is_told_to_say_main():
+    Path("script.py").write_text(UNGUARDED)
+    ended = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True, timeout=120)
+    assert ended.returncode and "under `if __name__ == '__main__':`" in ended.stderr
+
+
 DEADLY = """
 import os, signal
 from everlearn import ER

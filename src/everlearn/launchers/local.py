@@ -158,6 +158,11 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
         # The pool ends the others, which is an exit of theirs.
         dead = {n for n, process in processes.items() if process.exitcode not in (None, 0, ENDED, -signal.SIGTERM)}
         lost = [experiment for experiment in at_work if begun[experiment] in dead]
+        if processes and not begun and not dead:
+            raise EverlearnError(
+                "the worker processes ended before they began: they import the script that starts them, so it starts "
+                "runs under `if __name__ == '__main__':`"
+            ) from None
         # A worker may die before it could say what it began: runs are begun in order, so it is the first unheard of.
         unheard = [experiment for experiment in running.values() if experiment not in begun] if dead else []
         raise Lost(lost or unheard[:1] or at_work or todo) from None
