@@ -86,6 +86,16 @@ def test_every_form_has_the_same_figures():
         assert re.search(r"65\.00 \S+ 0\.79", line) and re.search(r"65\.38 \S+ 0\.42", line)
 
 
+def test_only_some_rows_are_compared(tmp_path):
+    study(tmp_path / "one.json", {"er, M = 20": [50.0], "er, M = 50": [60.0], "gss, M = 50": [55.0]})
+    study(tmp_path / "other.json", {"er, M = 20": [40.0], "er, M = 50": [60.0], "gss, M = 50": [55.0]})
+    text = call(tmp_path / "one.json", "--only", "M = 50", "--against", "er, M = 50").stdout
+    assert "60.00" in text and "55.00" in text and "50.00" not in text and "-5.00" in text
+    pair = tmp_path / "one.json", tmp_path / "other.json", "--fail-if-worse", "acc"
+    assert call(*pair).exit_code == 1 and call(*pair, "--only", "M = 50").exit_code == 0
+    assert "no row has 'M = 7' in its label; there are" in call(tmp_path / "one.json", "--only", "M = 7").stderr
+
+
 def test_two_rows_have_their_settings_side_by_side(tmp_path):
     cifar = RESULTS / "cifar10"
     pair = [next(cifar.glob(f"cifar10-{method}-m200-e50-s0-*")) for method in ("er", "rder")]

@@ -8,12 +8,13 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, fail, tell
-from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, print_json
+from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, Only, print_json
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
   everlearn compare runs                        a leaderboard of all runs there
   everlearn compare runs --against er           and what each row gains on ER's
+  everlearn compare runs --only 'M = 200'       of those rows alone
   everlearn compare results/cifar10 --latex > table.tex
   everlearn compare before after --fail-if-worse acc
 
@@ -34,6 +35,7 @@ def app(
         ),
     ],
     against: Against = None,
+    only: Only = None,
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
@@ -48,7 +50,7 @@ def app(
     edited: Edited = False,
 ) -> None:
     """See runs, studies and records side by side: mean ± std, gains, published figures, settings that differ."""
-    from everlearn.collection import collect, judging
+    from everlearn.collection import chosen, collect, judging
     from everlearn.report import board, console
 
     if as_csv + as_markdown + as_latex + as_json > 1:
@@ -63,6 +65,7 @@ def app(
         more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
         why = f"; {remarks[0]}{more}" if remarks else ""
         raise BadInput(f"there is no complete run in {', '.join(map(str, paths))}{why}")
+    found = chosen(found, only)
     gained = board.gains(found, against)
     made, out = board.board(found, gained), console()
     if as_json or as_csv or as_markdown or as_latex:
@@ -81,19 +84,19 @@ def app(
     if html is not None:
         from everlearn.report.web.page import CHARTLESS, charts, page
 
-        html.write_text(page([str(path) for path in paths], edited=edited), encoding="utf-8")
+        html.write_text(page([str(path) for path in paths], only, edited), encoding="utf-8")
         tell(f"written to {html}")
         if not charts():
             tell(CHARTLESS)
     if worse is not None:
-        judge(paths, worse, edited)
+        judge(paths, worse, only, edited)
 
 
-def judge(paths: list[Path], metric: str, edited: bool) -> None:
+def judge(paths: list[Path], metric: str, only: str | None, edited: bool) -> None:
     """Say which rows are worse; then the command has failed."""
-    from everlearn.collection import collect, judging
+    from everlearn.collection import chosen, collect, judging
 
-    before, after = (collect([path], edited=edited) for path in paths)
+    before, after = (chosen(collect([path], edited=edited), only) for path in paths)
     bad = [verdict for verdict in judging.judged(before, after, metric) if verdict.worse]
     for verdict in bad:
         interval = "" if verdict.half_width is None else f" ± {verdict.half_width:.2f}"

@@ -83,6 +83,7 @@ Against = Annotated[
         "a method's name: on its row whose label is else the same.",
     ),
 ]
+Only = Annotated[Optional[str], typer.Option("--only", metavar="WORDS", help="Rows whose label has these words.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]

@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, tell
-from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown, Edited
+from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown, Edited, Only
 from everlearn.errors import BadInput, printable
 
 EXAMPLES = """Examples:
@@ -34,14 +34,14 @@ def app(
     as_csv: AsCsv = False,
     as_markdown: AsMarkdown = False,
     as_latex: AsLatex = False,
-    only: Annotated[Optional[str], typer.Option("--only", help="Rows whose label has these words.")] = None,
+    only: Only = None,
     edited: Edited = False,
 ) -> None:
     """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
-    from everlearn.collection import collect
+    from everlearn.collection import chosen, collect
     from everlearn.report import board
     from everlearn.report.web.data import block
-    from everlearn.report.web.page import CHARTLESS, charts, chosen, rendered
+    from everlearn.report.web.page import CHARTLESS, charts, rendered
 
     if as_csv + as_markdown + as_latex > 1:
         raise BadInput("--csv, --markdown and --latex are one table each; give one of them")

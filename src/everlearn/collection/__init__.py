@@ -1,6 +1,6 @@
 """Many runs as one collection of rows, whatever they were read from."""
 
-from everlearn.collection.collect import collect
+from everlearn.collection.collect import chosen, collect
 from everlearn.collection.history import Confusion, Epoch, History, Spread, TaskEnd
 from everlearn.collection.model import Collection, Gain, Problem, Repeat, Row, Run, Unfinished
 
@@ -17,5 +17,6 @@ __all__ = [
     "Spread",
     "TaskEnd",
     "Unfinished",
+    "chosen",
     "collect",
 ]

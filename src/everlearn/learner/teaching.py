@@ -84,9 +84,8 @@ def learn(
         kept = tape.read()
         losses = kept["losses"].mean(dim=(0, 1)).tolist()
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
-            raise EverlearnError(
-                not_finite(learner, f"in epoch {epoch + 1} of task {learner.tasks + 1}", kept["losses"], epoch * len(rows))
-            )
+            when = f"in epoch {epoch + 1} of task {learner.tasks + 1}"
+            raise EverlearnError(not_finite(learner, when, kept["losses"], epoch * len(kept["losses"])))
         learner._place, learner.step, learner.epoch, learner._torn = place, 0, epoch + 1, False
         tell_lost(learner, unkept, plain(method, *method.parts, weighting))
         with passed_on("the report's function"):

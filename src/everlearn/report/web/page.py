@@ -6,14 +6,11 @@ import functools
 import importlib.util
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from markupsafe import Markup
 
-from everlearn.collection import collect
-from everlearn.collection.model import Collection
-from everlearn.errors import BadInput
+from everlearn.collection import chosen, collect
 from everlearn.report.page import TEMPLATES
 from everlearn.report.svg import TEMPLATES as FOLDER
 from everlearn.report.web.data import Block, block
@@ -32,17 +29,6 @@ def page(paths: Sequence[str], only: str | None = None, edited: bool = False) ->
 def of_paths(paths: Sequence[str], only: str | None = None, edited: bool = False) -> Block:
     """The data block of what is under these paths."""
     return block(chosen(collect(paths, edited=edited), only), paths)
-
-
-def chosen(collection: Collection, only: str | None) -> Collection:
-    """The rows whose label has the words `only`; all without."""
-    if only is None:
-        return collection
-    rows = tuple(row for row in collection.rows if only in row.label)
-    if not rows:
-        labels = ", ".join(row.label for row in collection.rows[:5]) or "none"
-        raise BadInput(f"no row has '{only}' in its label; there are {labels}")
-    return replace(collection, rows=rows)
 
 
 def rendered(data: Mapping[str, Any], live: int = 0) -> str:
