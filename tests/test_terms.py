@@ -108,7 +108,9 @@ class Later(Late):
         self.step = step.number + len(step.memory) // 2
 
 
-@pytest.mark.parametrize(("at", "said"), [(0, r"after 0 samples \(new\); so early"), (4, r"after 8 .* smaller learning")])
+@pytest.mark.parametrize(
+    ("at", "said"), [(0, r"after 0 samples \(new\); so early"), (4, "after 8 .* smaller learning")]
+)
 @pytest.mark.filterwarnings("ignore:.*changes in training")
 def test_a_mini_batch_whose_loss_is_no_number_is_named_likewise(at, said):
     x, y = toy().tasks[0].train
