@@ -12,9 +12,12 @@ for a weighting to learn. The prior is added to the memory's logits, too. See `e
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
 from everlearn.terms import Decoupled, Distilled
+from everlearn.terms.decoupled import BY_HEART
 from everlearn.weightings.base import Weighting
 
 
@@ -22,13 +25,19 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
+    later: ClassVar[tuple[str, ...]] = ("by_heart",)
 
     def __init__(
-        self, weighting: Weighting | None = None, balance: str = "rule", rho: float = 0.1, temperature: float = 2.0
+        self,
+        weighting: Weighting | None = None,
+        balance: str = "rule",
+        rho: float = 0.1,
+        temperature: float = 2.0,
+        by_heart: float = BY_HEART,
     ):
         super().__init__(weighting)
-        self.decoupled, self.distilled = Decoupled(balance, rho), Distilled(temperature)
-        self.balance, self.rho, self.temperature = balance, rho, temperature
+        self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature)
+        self.balance, self.rho, self.temperature, self.by_heart = balance, rho, temperature, by_heart
 
     def learn(self, new: Batch) -> list[Term]:
         return [*self.decoupled(new), self.distilled(new)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from everlearn.learner import Learner
 
 BALANCES = ("rule", "prior", "both", "rho", "plain")
-BY_HEART = 300  # rehearsals of a sample
+BY_HEART = 300.0  # rehearsals of a sample
 
 
 def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
@@ -37,8 +37,8 @@ class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
     - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
-    - `rule`: min(1, 300/(tR)), R = epochs · samples / memory, as often as a sample of the memory is rehearsed in a
-      task. What is known by heart no longer answers the new samples' push, so that has to be the gentler.
+    - `rule`: min(1, h/(tR)), h = `by_heart`, R = epochs · samples / memory, as often as a sample of the memory is
+      rehearsed in a task. What is known by heart no longer answers the new samples' push, so that has to be gentle.
     - `both`: the prior, and s of the rule.
     - `rho`: ρ/t, a ρ that is given.
     - `plain`: 1, for a weighting to find.
@@ -46,11 +46,12 @@ class Decoupled(Part):
 
     prior: Tensor | None = None
 
-    def __init__(self, balance: str = "rule", rho: float = 0.1):
+    def __init__(self, balance: str = "rule", rho: float = 0.1, by_heart: float = BY_HEART):
         if balance not in BALANCES:
             raise unknown("balance", balance, BALANCES)
         number("rho", rho)
-        self.balance, self.rho = balance, rho
+        number("by_heart", by_heart, positive=True)
+        self.balance, self.rho, self.by_heart = balance, rho, by_heart
 
     def begin_task(self, learner: Learner, task: Task) -> None:
         old = torch.tensor(sorted(learner.seen - set(task.classes)), dtype=torch.long, device=learner.device)
@@ -66,7 +67,7 @@ class Decoupled(Part):
         before = max(1, learner.tasks)
         if self.balance == "rho":
             return self.rho / before
-        return min(1.0, BY_HEART * learner.capacity / (before * learner.epochs * len(task.train[1])))
+        return min(1.0, self.by_heart * learner.capacity / (before * learner.epochs * len(task.train[1])))
 
     def __call__(self, new: Batch) -> list[Term]:
         between = apart(new, self.fresh, self.prior)
