@@ -1,6 +1,6 @@
 """What could be changed about `retain`? Candidates at memory 500, on held-out images, with several averages at once.
 
-python docs/candidates.py --data DIR [--epochs 20] [--only PATTERN] [--seeds 100 101]
+python docs/candidates.py --data DIR [--stream cifar10 cifar100] [--epochs 20] [--seeds 100 101] [--only PATTERN]
 
 An average of the network is only tested, never trained on: so one training tells how far back the average should
 reach. A record of each is kept in results/flagship/candidates, with the accuracies of every average. They are read in
@@ -52,7 +52,7 @@ def experiments(given: argparse.Namespace) -> list[Experiment]:
         for seed in given.seeds
         for stream in given.stream
         for label, row in CANDIDATES.items()
-        if re.fullmatch(given.only, label)
+        if re.fullmatch(given.only, f"{stream}: {label}")
     ]
 
 
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--network", default="resnet18")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seeds", type=int, nargs="+", default=[100])
-    parser.add_argument("--only", default=".*", metavar="PATTERN", help="candidates whose whole label this matches")
+    parser.add_argument("--only", default=".*", metavar="PATTERN", help="such as 'cifar10: retain'")
     parser.add_argument("--device", default=DEVICE)
     parser.add_argument("--precision", default=PRECISION)
     parser.add_argument("--pack", type=int, default=5, help="runs that share the GPU")
