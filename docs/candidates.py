@@ -29,22 +29,27 @@ from everlearn.learner import Learner
 
 FOLDER = RESULTS / "flagship" / "candidates"
 METHOD = f"{ROOT / 'docs' / 'tried.py'}:Tried"
-USUAL = "0.999"  # the average that is tested
+USUAL = "half"  # of a task: the average that is tested
 
 
+BALANCED = dict(memory="balanced:500")
 CANDIDATES = {
     "retain": {},
     "twice the rule": dict(by_heart=600.0),
     "four times the rule": dict(by_heart=1200.0),
     "begun as the average": dict(restart=True),
-    "logits refreshed": dict(refresh=True),
-    "balanced memory": dict(memory="balanced:500"),
+    "balanced memory": BALANCED,
+    "refreshed": dict(refresh=True),
+    "refreshed, twice the rule": dict(refresh=True, by_heart=600.0),
+    "refreshed, balanced memory": dict(refresh=True) | BALANCED,
+    "refreshed, balanced memory, twice the rule": dict(refresh=True, by_heart=600.0) | BALANCED,
+    "refreshed, balanced memory, four times the rule": dict(refresh=True, by_heart=1200.0) | BALANCED,
 }
 
 
 def experiments(given: argparse.Namespace) -> list[Experiment]:
     """The first seed of all before the second of any."""
-    settings = dict(network=given.network, precision=given.precision, epochs=given.epochs)
+    settings = dict(average="task", network=given.network, precision=given.precision, epochs=given.epochs)
     return [
         chosen_on(
             Experiment.of(f"{ROOT / 'docs' / 'tried.py'}:Tried", stream, seed=seed, **{"memory": 500} | row | settings)

@@ -23,6 +23,7 @@ from statistics import fmean
 
 from reproduce import DEVICE, PRECISION, RESULTS, START, STREAMS, UNKNOWN, costs, ending, recorded, write
 
+from everlearn.core.ledger import policy
 from everlearn.errors import EverlearnError
 from everlearn.experiments import records, seals
 from everlearn.experiments.experiment import Experiment
@@ -68,9 +69,20 @@ EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
 }
 WHOLE = {"retain": CANDIDATES["retain"]}
 REACH = {"retain, average over half a task": dict(method="retain", average="task")}
-STRONGER = {
-    f"retain, average over half a task, {words} the rule": dict(method="retain", average="task", by_heart=by_heart)
-    for words, by_heart in {"twice": 600.0, "four times": 1200.0}.items()
+# Logits brought up to date at the end of a task, a memory that classes share equally, a stronger rule.
+NEWER = {
+    f"retain, {name}": dict(method="retain", **options)
+    for name, options in {
+        "refreshed": dict(refresh=True),
+        "balanced": dict(policy="balanced"),
+        "refreshed, balanced": dict(refresh=True, policy="balanced"),
+        "refreshed, average over half a task": dict(refresh=True, average="task"),
+        "refreshed, average over half a task, twice the rule": dict(refresh=True, average="task", by_heart=600.0),
+        "refreshed, balanced, average over half a task": dict(refresh=True, policy="balanced", average="task"),
+        "refreshed, balanced, average over half a task, twice the rule": dict(
+            refresh=True, policy="balanced", average="task", by_heart=600.0
+        ),
+    }.items()
 }
 WITHOUT = {
     f"without {name}": dict(method="retain", **options)
@@ -128,7 +140,7 @@ def cifar100(given: argparse.Namespace) -> list[Experiment]:
 
 def tested(given: argparse.Namespace) -> dict[str, dict]:
     """`retain`, unless others are asked for."""
-    return WHOLE if given.only == ALL else some(WHOLE | REACH | STRONGER, given.only)
+    return WHOLE if given.only == ALL else some(WHOLE | REACH | NEWER, given.only)
 
 
 def some(rows: dict[str, dict], pattern: str) -> dict[str, dict]:
@@ -139,7 +151,13 @@ def some(rows: dict[str, dict], pattern: str) -> dict[str, dict]:
 def each(rows: dict[str, dict], stream: str = "cifar10", **settings) -> Iterator[Experiment]:
     """With ResNet-18, as they are run on a GPU."""
     for row in rows.values():
-        yield Experiment.of(stream=stream, network="resnet18", precision=PRECISION, **row | settings)
+        yield made(row, stream=stream, network="resnet18", precision=PRECISION, **settings)
+
+
+def made(row: dict, *, memory: int, **settings) -> Experiment:
+    """An experiment of a row, whose memory may have a policy."""
+    own = {key: value for key, value in row.items() if key != "policy"}
+    return Experiment.of(**own | settings, memory=f"{row['policy']}:{memory}" if "policy" in row else memory)
 
 
 def minutes(experiment: Experiment, known: dict[str, float]) -> float:
@@ -174,7 +192,7 @@ def on_gpu(given: argparse.Namespace) -> None:
 
 
 KINDS = {  # and their seeds
-    **{kind: range(100, 105) for kind in ("held-out", "learned", "ablation", "average")},
+    **{kind: range(100, 105) for kind in ("held-out", "learned", "ablation", "average", "newer")},
     "test": range(5),
 }
 OTHERS = {
@@ -187,7 +205,7 @@ OTHERS = {
 }
 
 
-ROWS = {"learned": WHOLE | OUTER, "ablation": WHOLE | WITHOUT, "average": WHOLE | REACH}
+ROWS = {"learned": WHOLE | OUTER, "ablation": WHOLE | WITHOUT, "average": WHOLE | REACH, "newer": WHOLE | NEWER}
 
 
 def small(given: argparse.Namespace) -> None:
@@ -211,9 +229,7 @@ def small(given: argparse.Namespace) -> None:
 def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | None) -> dict[str, list[Experiment]]:
     settings, usual = SMALL[stream]
     return {
-        f"{label}, M = {memory}": [
-            Experiment.of(stream=stream, memory=memory, seed=seed, **row | settings) for seed in seeds
-        ]
+        f"{label}, M = {memory}": [made(row, stream=stream, memory=memory, seed=seed, **settings) for seed in seeds]
         for label, row in ROWS.get(kind, CANDIDATES | OTHERS).items()
         for memory in memories or usual
     }
@@ -221,8 +237,8 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
 
 def row(experiment: Experiment, kind: str = "") -> str:
     """The row it is a run of, in the words of the ablation if that is its kind."""
-    same = dict(memory=experiment.memory, epochs=experiment.training.epochs, seed=experiment.seed)
-    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | STRONGER | EARLIER
+    same = dict(memory=policy(experiment.memory)[1], epochs=experiment.training.epochs, seed=experiment.seed)
+    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | NEWER | EARLIER
     found = zip(rows, each(rows, **same))
     return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 

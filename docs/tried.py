@@ -4,26 +4,21 @@ import torch
 
 from everlearn import Average, Learner, Retain, Task, Weighting
 
-REACHES = {"quarter": 0.25, "half": 0.5, "whole": 1.0}  # of a task, that an average reaches back over
+REACHES = {"quarter": 0.25, "whole": 1.0}  # of a task, that an average reaches back over; half is the one tested
 
 
 class Tried(Retain):
-    """Retain, with several averages beside the one that is tested.
-
-    `by_heart` is the constant h of its rule, s = min(1, h/(tR)). `restart`: a task begins as the average over half of
-    the one before. `refresh`: at the end of a task that average's logits are stored, of all classes met with the task's
-    own samples, and of the task's classes with older ones.
-    """
+    """Retain, with other averages beside the one that is tested. `restart`: a task begins as that average."""
 
     later = ()
     derived = ("others",)
 
     def __init__(
-        self, weighting: Weighting | None = None, by_heart: float = 300.0, restart: bool = False, refresh: bool = False
+        self, weighting: Weighting | None = None, by_heart: float = 300.0, refresh: bool = False, restart: bool = False
     ):
-        super().__init__(weighting, by_heart=by_heart)
-        self.restart, self.refresh = restart, refresh
-        self.others = {name: Average(0.5) for name in REACHES}
+        super().__init__(weighting, by_heart=by_heart, refresh=refresh)
+        self.restart = restart
+        self.others = {name: Average(0.5) for name in REACHES} | {"0.999": Average(0.999)}
 
     def begin_task(self, learner: Learner, task: Task) -> None:
         super().begin_task(learner, task)
@@ -39,15 +34,6 @@ class Tried(Retain):
     @torch.no_grad()
     def end_task(self, learner: Learner, task: Task) -> None:
         super().end_task(learner, task)
-        average, own = self.others["half"], learner.sgd.average
-        if self.refresh and learner.memory is not None:
-            learner.sgd.average = average
-            x, y = learner.memory.held()
-            now, stored = learner.logits(x), learner.memory.stored["logits"][: len(x)]
-            met = torch.zeros_like(stored, dtype=torch.bool)
-            met[:, [*task.classes]] = True
-            met[:, sorted(learner.seen)] |= torch.isin(y, y.new_tensor(task.classes))[:, None]
-            stored.copy_(torch.where(met, now, stored))
-            learner.sgd.average = own
+        average = learner.sgd.average
         if self.restart and average.mean is not None and average.statistics is not None:
             learner.net.assign(average.mean, average.statistics)

@@ -17,7 +17,7 @@ from everlearn.core.plan import Draw, plan_epoch, reservoir
 from everlearn.core.terms import Term, distance, seen_by
 from everlearn.methods import Retain
 from everlearn.networks import CNN, MLP
-from everlearn.terms import Adjusted, Decoupled, Distilled, Projected, agreement
+from everlearn.terms import Adjusted, Decoupled, Distilled, Projected, Refreshed, agreement
 from everlearn.terms.decoupled import apart
 from everlearn.terms.distilled import distillation
 from everlearn.weightings import Relation, outer
@@ -206,6 +206,26 @@ def test_agreement_is_the_squared_distance_of_two_views_probabilities():
     for row in range(B):
         p, q = softmax(one.z[row].tolist()), softmax(other.z[row].tolist())
         assert float(loss[row]) == pytest.approx(sum((a - b) ** 2 for a, b in zip(p, q)), abs=1e-12)
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(average):
+    stream = toy(tasks=3)
+    network = MLP(stream.shape, C)
+    own = dict(memory=8, epochs=2, batch=4, average=average, dtype=torch.float64)
+    learner = Learner(network, DERpp(), classes=range(C), inputs=stream.pixels, **own)
+    learner.update(stream.tasks[0])
+    learner.update(stream.tasks[1])
+    learner.seen, before = {*OLD}, learner.memory.stored["logits"].clone()  # as at the end of the second task
+    Refreshed().end_task(learner, stream.tasks[1])
+    x, y = learner.memory.held()
+    assert {*y.tolist()} & {*OLD} and {*y.tolist()} & {*NEW}, "or nothing is shown"
+    for row, (sample, label) in enumerate(zip(x, y.tolist())):
+        now = learner.logits(sample[None])[0].tolist()
+        for c in range(C):
+            known = c in NEW or (label in NEW and c in OLD)
+            expected = now[c] if known else float(before[row, c])
+            assert float(learner.memory.stored["logits"][row, c]) == pytest.approx(expected, abs=1e-12)
 
 
 # As parts of a method -------------------------------------------------------------------------------------------------

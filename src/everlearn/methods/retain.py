@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
-from everlearn.terms import Decoupled, Distilled
+from everlearn.terms import Decoupled, Distilled, Refreshed
 from everlearn.terms.decoupled import BY_HEART
 from everlearn.weightings.base import Weighting
 
@@ -25,7 +25,7 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
-    later: ClassVar[tuple[str, ...]] = ("by_heart",)
+    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh")
 
     def __init__(
         self,
@@ -34,10 +34,13 @@ class Retain(DERpp):
         rho: float = 0.1,
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
+        refresh: bool = False,
     ):
         super().__init__(weighting)
         self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature)
-        self.balance, self.rho, self.temperature, self.by_heart = balance, rho, temperature, by_heart
+        self.refreshed = Refreshed() if refresh else None
+        self.balance, self.rho, self.temperature = balance, rho, temperature
+        self.by_heart, self.refresh = by_heart, refresh
 
     def learn(self, new: Batch) -> list[Term]:
         return [*self.decoupled(new), self.distilled(new)]

@@ -5,5 +5,6 @@ from everlearn.terms.agreement import agreement
 from everlearn.terms.decoupled import Decoupled
 from everlearn.terms.distilled import Distilled
 from everlearn.terms.projected import Projected
+from everlearn.terms.refreshed import Refreshed
 
-__all__ = ["Adjusted", "Decoupled", "Distilled", "Projected", "agreement"]
+__all__ = ["Adjusted", "Decoupled", "Distilled", "Projected", "Refreshed", "agreement"]
