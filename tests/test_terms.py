@@ -329,7 +329,9 @@ def test_the_rule_is_300_over_how_often_the_memory_was_rehearsed_and_never_more_
 
 
 # Retain ---------------------------------------------------------------------------------------------------------------
-def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int, lr: float, decay: float) -> dict:
+def retained(
+    stream, network: nn.Module, *, memory: int, epochs: int, size: int, lr: float, decay: float, refresh: bool
+) -> dict:
     """Retain as one would write it down, its average too: python lists for a memory, torch's own optimiser."""
     optimiser, held, presented, seen, steps = torch.optim.SGD(network.parameters(), lr=lr), {}, 0, set(), 0
     prepare = lambda images: (images.double() / 255 - 0.5) / 0.25
@@ -385,16 +387,24 @@ def retained(stream, network: nn.Module, *, memory: int, epochs: int, size: int,
                         held[slot] = (raw[position], labels[position], z[position].detach())
             presented += len(plan) * size
         seen |= set(task.classes)
+        tested = CNN(stream.shape, stream.classes).double()
+        tested.load_state_dict(mean, strict=False)
+        for slot, (image, label, logits) in held.items() if refresh else ():
+            now = tested.eval()(prepare(image[None]))[0].detach()
+            known = [c in task.classes or (int(label) in task.classes and c in seen) for c in range(6)]
+            held[slot] = (image, label, torch.where(torch.tensor(known), now, logits))
     return mean
 
 
-def test_retain_and_its_average_are_as_written_down():
+@pytest.mark.parametrize("refresh", [True, False])
+def test_retain_and_its_average_are_as_written_down(refresh):
     stream = toy(tasks=3, each=13)
     fresh = lambda: (torch.manual_seed(0), CNN(stream.shape, stream.classes).double())[1]
     literal, network = fresh(), fresh()
-    mean = retained(stream, literal, memory=7, epochs=3, size=4, lr=0.05, decay=0.9)
+    mean = retained(stream, literal, memory=7, epochs=3, size=4, lr=0.05, decay=0.9, refresh=refresh)
     settings = dict(memory=7, epochs=3, batch=4, lr=0.05, average=0.9, dtype=torch.float64)
-    learner = Learner(network, Retain(balance="both"), classes=range(6), inputs=stream.pixels, **settings)
+    method = Retain(balance="both", refresh=refresh)
+    learner = Learner(network, method, classes=range(6), inputs=stream.pixels, **settings)
     for task in stream:
         learner.update(task)
     for (key, ours), theirs in zip(network.state_dict().items(), literal.state_dict().values()):
@@ -432,6 +442,18 @@ def test_an_average_is_a_setting_of_the_training_and_older_runs_keep_their_hashe
         Training(average=1.0)
     with pytest.raises(everlearn.BadInput, match="average 'tasks' is neither 'task'"):
         Experiment.of("er", average="tasks")
+
+
+def test_a_record_without_an_option_that_came_later_was_made_with_what_was_before():
+    given = dict(memory=500, precision="bfloat16", network="resnet18")
+    before, now = (Experiment.of("retain", "cifar10", refresh=refresh, **given) for refresh in (False, True))
+    assert before.name == "cifar10-retain-m500-e50-s0-5479bdb6", "as in results/cifar10"
+    assert now == Experiment.of("retain", "cifar10", **given) and now != before
+    for experiment, refresh in ((before, False), (now, True)):
+        again = Experiment.parse(experiment.document())
+        assert again == experiment and again.build().refresh is again.settings()["refresh"] is refresh
+    assert "refresh" not in before.document()["method"]["options"], "or its hash would be another"
+    assert everlearn.spec.look_up("method", before.method).given["refresh"] is False, "a learner that was saved, too"
 
 
 def test_an_average_over_half_a_task_knows_how_many_steps_the_task_has():

@@ -26,18 +26,22 @@ def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).glob("*.json"))
 
 
+VARIANTS = {"retain": {"retain, not refreshed": (("refresh", False),)}}  # by method: what else is as usual
+
+
 @cache
-def usual(e: Experiment) -> Experiment:
-    """The settings of this method at this memory size as published, in bfloat16."""
-    return Experiment.of(e.label, e.stream.name, memory=e.memory, seed=e.seed, precision="bfloat16")
+def usual(e: Experiment, *other: tuple[str, object]) -> Experiment:
+    """The settings of this method at this memory size as published, in bfloat16, some being others."""
+    return Experiment.of(e.label, e.stream.name, memory=e.memory, seed=e.seed, precision="bfloat16", **dict(other))
 
 
 def as_usual() -> dict[tuple[str, str, int], list[dict]]:
     """The runs at these settings, by method, stream and memory."""
     found: dict[tuple[str, str, int], list[dict]] = {}
     for e, run in reproduce.recorded().items():
-        if e == usual(e):
-            found.setdefault((e.label, e.stream.name, e.memory), []).append(run)
+        for label, other in ({e.label: ()} | VARIANTS.get(e.label, {})).items():
+            if e == usual(e, *other):
+                found.setdefault((label, e.stream.name, e.memory), []).append(run)
     return found
 
 

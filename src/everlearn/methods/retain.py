@@ -12,7 +12,7 @@ for a weighting to learn. The prior is added to the memory's logits, too. See `e
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
@@ -25,7 +25,7 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
-    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh")
+    later: ClassVar[dict[str, Any]] = {"by_heart": BY_HEART, "refresh": False}
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Retain(DERpp):
         rho: float = 0.1,
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
-        refresh: bool = False,
+        refresh: bool = True,
     ):
         super().__init__(weighting)
         self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature)
