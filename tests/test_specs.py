@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,25 @@ def test_its_record_can_be_run_again_while_the_file_is_what_it_was(mine):
     assert told.exit_code == 2 and f"there is no file {mine.resolve()}" in told.stderr
     document = json.loads(Path("runs", name, "result.json").read_text())["experiment"]
     assert Experiment.parse(document).label == "Brier", "the record itself is read without it"
+
+
+def test_a_run_keeps_a_copy_of_the_files_it_was_made_from(mine):
+    used = BRIER.replace("import everlearn\n", "import everlearn\nfrom beside import constants\n")
+    Path("beside").mkdir()
+    Path("beside", "constants.py").write_text("ONE = 1\n")
+    Path("unrelated.py").write_text("1\n")
+    mine.write_text(used)
+    assert call(f"run mine.py:Brier {QUICK}").exit_code == 0 and call(f"run er {QUICK}").exit_code == 0
+    own, built_in = sorted(kept(), key=lambda name: "Brier" not in name)
+    assert not Path("runs", built_in, "source.zip").exists()
+    with zipfile.ZipFile(Path("runs", own, "source.zip")) as archive:
+        assert sorted(archive.namelist()) == ["method/beside/constants.py", "method/mine.py"]
+        archive.extractall("copy")
+    assert Path("copy/method/mine.py").read_text() == used
+    mine.write_text(BRIER)
+    assert "a run's folder has a copy of it, source.zip" in " ".join(call(f"again runs/{own}").stderr.split())
+    mine.write_bytes(Path("copy/method/mine.py").read_bytes())
+    assert "50 of 50" in call(f"again runs/{own}").stdout
 
 
 def test_in_a_study_it_stands_beside_what_is_built_in(monkeypatch):

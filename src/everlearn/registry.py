@@ -325,8 +325,17 @@ def source(thing: Any) -> str | None:
     It is of the file, and of what that imports from beside it or from its own package, as they were when it was first
     asked for: a process goes on with the code it has imported.
     """
-    if built_in(thing):
-        return None
+    return None if built_in(thing) else _hash(*_whereabouts(thing))
+
+
+def source_files(thing: Any) -> dict[str, bytes]:
+    """What the hash is of, by name; nothing of what is built in, or was changed since it was imported."""
+    files = {} if built_in(thing) else _files(*_whereabouts(thing))
+    return files if files and _digest(files) == source(thing) else {}
+
+
+def _whereabouts(thing: Any) -> tuple[Path, Path, str | None]:
+    """The file of a class or function, the folder its imports are looked for in, and its package."""
     file = inspect.getsourcefile(thing)
     if file is None:
         raise BadInput(f"{thing.__qualname__} has no source file, and so no identity; put it into one")
@@ -337,7 +346,7 @@ def source(thing: Any) -> str | None:
     package = path.relative_to(root).parts[0] if depth else None
     if package is None and root.name in ("site-packages", "dist-packages"):
         package = path.stem  # what is installed beside it is not its own
-    return _hash(path, root, package)
+    return path, root, package
 
 
 def source_now(at: str) -> str | None:
@@ -349,9 +358,17 @@ def source_now(at: str) -> str | None:
 
 
 def _hash(path: Path, root: Path, package: str | None) -> str:
+    return _digest(_files(path, root, package))
+
+
+def _files(path: Path, root: Path, package: str | None) -> dict[str, bytes]:
+    return {one.relative_to(root).as_posix(): one.read_bytes() for one in sorted(_reached(path, root, package))}
+
+
+def _digest(files: Mapping[str, bytes]) -> str:
     digest = hashlib.sha256()
-    for one in sorted(_reached(path, root, package)):
-        digest.update(str(one.relative_to(root)).encode() + b"\0" + hashlib.sha256(one.read_bytes()).digest())
+    for name, content in files.items():
+        digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
     return digest.hexdigest()[:16]
 
 

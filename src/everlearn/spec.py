@@ -101,7 +101,8 @@ def look_up(kind: str, given: Any) -> Found:
         if given.source is not None and registry.source(thing) != given.source:
             raise Changed(
                 f"{given.at or given.name}, which this record was made from, has changed since; "
-                f"put it back as it was, when the hash of its source was {given.source}"
+                f"put it back as it was, when the hash of its source was {given.source}; "
+                "a run's folder has a copy of it, source.zip"
             )
         return Found(given.name, thing, given.source, given.at, unsaid(kind, thing) | dict(given.options))
     if isinstance(given, Mapping):

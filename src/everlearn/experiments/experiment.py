@@ -144,10 +144,11 @@ class Experiment:
 
     def document(self) -> dict[str, Any]:
         """All settings as plain data, as they are written down and read back."""
-        named = {kind: spec and spec.document() for kind, spec in self._specs().items()}
+        named = {kind: spec and spec.document() for kind, spec in self.specs().items()}
         return {**named, "training": self._training(), "memory": self.memory, "seed": self.seed}
 
-    def _specs(self) -> dict[str, Spec]:
+    def specs(self) -> dict[str, Spec | None]:
+        """Its method, weighting, stream and network."""
         return {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
 
     def settings(self) -> dict[str, Any]:
@@ -180,7 +181,7 @@ class Experiment:
     @functools.cached_property
     def hash(self) -> str:
         """Of all settings; where a file lies is none of them."""
-        known = {kind: spec.words if spec else "null" for kind, spec in self._specs().items()}
+        known = {kind: spec.words if spec else "null" for kind, spec in self.specs().items()}
         known["training"] = json.dumps(self._training(), sort_keys=True)
         known |= {"memory": json.dumps(self.memory), "seed": json.dumps(self.seed)}
         text = ", ".join(f'"{key}": {known[key]}' for key in sorted(known))
