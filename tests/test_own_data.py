@@ -951,3 +951,8 @@ def test_an_augmentation_that_is_tried_draws_nothing_of_the_callers():
     after = torch.rand(1)
     torch.manual_seed(3)
     assert after == torch.rand(1)
+
+
+def test_a_layer_with_sparse_gradients_is_named():
+    with refused("the network's layer '0' has sparse gradients; make it with sparse=False"):
+        Learner(nn.Sequential(nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 2)))

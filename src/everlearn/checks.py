@@ -98,6 +98,13 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
     return int(count), rule
 
 
+def network(network: nn.Module) -> None:
+    """A network whose gradient is not one vector."""
+    for name, layer in network.named_modules():
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
+            raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
+
+
 def method(method: Method) -> None:
     """A method that cannot be taught."""
     if not hasattr(method, "weighting"):

@@ -88,6 +88,7 @@ class Learner(Answering, Estimator):
         self._keep_first(network, given)
         method = named(method, weighting)
         checks.method(method)
+        checks.network(network)
         capacity, self.rule = checks.memory(method, memory)
         checks.numbers(seed=seed)
         self.labels = Labels(classes)
