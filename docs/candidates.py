@@ -32,18 +32,15 @@ METHOD = f"{ROOT / 'docs' / 'tried.py'}:Tried"
 USUAL = "half"  # of a task: the average that is tested
 
 
-BALANCED = dict(memory="balanced:500")
+BALANCED, REFRESHED = dict(memory="balanced:500"), dict(refresh=True)
 CANDIDATES = {
     "retain": {},
-    "twice the rule": dict(by_heart=600.0),
-    "four times the rule": dict(by_heart=1200.0),
-    "begun as the average": dict(restart=True),
-    "balanced memory": BALANCED,
-    "refreshed": dict(refresh=True),
-    "refreshed, twice the rule": dict(refresh=True, by_heart=600.0),
-    "refreshed, balanced memory": dict(refresh=True) | BALANCED,
-    "refreshed, balanced memory, twice the rule": dict(refresh=True, by_heart=600.0) | BALANCED,
-    "refreshed, balanced memory, four times the rule": dict(refresh=True, by_heart=1200.0) | BALANCED,
+    "retain, refreshed": REFRESHED,
+    "retain, twice the rule": dict(by_heart=600.0),
+    "retain, begun as the average": dict(restart=True),
+    "retain, balanced": BALANCED,
+    "retain, refreshed, twice the rule": REFRESHED | dict(by_heart=600.0),
+    "retain, refreshed, balanced": REFRESHED | BALANCED,
 }
 
 
@@ -64,7 +61,7 @@ def experiments(given: argparse.Namespace) -> list[Experiment]:
 def label(experiment: Experiment) -> str:
     """The candidate it is a run of."""
     own = dict(experiment.method.options) | {"memory": experiment.memory}
-    usual = dict(by_heart=300.0, restart=False, refresh=False, memory=500)
+    usual = dict(by_heart=300.0, restart=False, refresh=False, memory=500)  # a Tried's
     return next(name for name, row in CANDIDATES.items() if usual | row == {key: own[key] for key in usual})
 
 

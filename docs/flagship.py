@@ -32,22 +32,19 @@ from everlearn.experiments.studies import Study
 from everlearn.experiments.tune import chosen_on
 from everlearn.launchers import DONE, perform
 
-WHOLE = {"retain": dict(method="retain")}
-# The terms were chosen first; that the stored logits are refreshed came after them.
-BEFORE = dict(method="retain", refresh=False)
-FIRST = {"retain, not refreshed": BEFORE}
-ALONE = BEFORE | dict(balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
-CANDIDATES = FIRST | {
-    "retain, ρ = .1": BEFORE | dict(balance="rho", rho=0.1),
-    "retain, prior": BEFORE | dict(balance="prior"),
-    "retain, prior and rule": BEFORE | dict(balance="both"),
-    "retain, plain": BEFORE | dict(balance="plain"),
-    "retain, ρ = .3": BEFORE | dict(balance="rho", rho=0.3),
-    "retain, not distilled": BEFORE | dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
+CANDIDATES = {
+    "retain": dict(method="retain"),
+    "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
+    "retain, prior": dict(method="retain", balance="prior"),
+    "retain, prior and rule": dict(method="retain", balance="both"),
+    "retain, plain": dict(method="retain", balance="plain"),
+    "retain, ρ = .3": dict(method="retain", balance="rho", rho=0.3),
+    "retain, not distilled": dict(method="retain", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
     "der++, averaged": dict(method="der++", average=0.999),
-    "retain+consolidate": BEFORE | dict(weighting="consolidate"),
+    "retain+consolidate": dict(method="retain", weighting="consolidate"),
     "retain, learned": ALONE,
-    "retain, ρ = 1": BEFORE | dict(balance="rho", rho=1.0),
+    "retain, ρ = 1": dict(method="retain", balance="rho", rho=1.0),
     "der+++consolidate, averaged": dict(method="der++", weighting="consolidate", average=0.999),
     "der++": dict(method="der++"),
 }
@@ -65,28 +62,35 @@ OUTER = {
     }.items()
 }
 EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
-    "retain, ρ = .28": BEFORE | dict(balance="rho", rho=0.282842712474619),
-    "retain, ρ = .28, not distilled": BEFORE
-    | dict(balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+    "retain, ρ = .28": dict(method="retain", balance="rho", rho=0.282842712474619),
+    "retain, ρ = .28, not distilled": dict(
+        method="retain", balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)
+    ),
 }
-REACH = {"retain, not refreshed, average over half a task": BEFORE | dict(average="task")}
-NEWER = FIRST | {  # and a memory that classes share equally
-    "retain, not refreshed, balanced": BEFORE | dict(policy="balanced"),
-    "retain, balanced": dict(method="retain", policy="balanced"),
-    "retain, average over half a task": dict(method="retain", average="task"),
-    "retain, balanced, average over half a task": dict(method="retain", policy="balanced", average="task"),
+WHOLE = {"retain": CANDIDATES["retain"]}
+REACH = {"retain, average over half a task": dict(method="retain", average="task")}
+# Stored logits brought up to date at the end of a task, and a memory that classes share equally.
+REFRESHED = {"retain, refreshed": dict(method="retain", refresh=True)}
+NEWER = REFRESHED | {
+    f"retain, {name}": dict(method="retain", **options)
+    for name, options in {
+        "balanced": dict(policy="balanced"),
+        "refreshed, balanced": dict(refresh=True, policy="balanced"),
+        "refreshed, average over half a task": dict(refresh=True, average="task"),
+        "refreshed, balanced, average over half a task": dict(refresh=True, policy="balanced", average="task"),
+    }.items()
 }
-PARTS = {
-    "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
-    "the rule": dict(balance="plain"),
-    "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
-    "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
-    "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
-    "the average": dict(average=0.0),
+WITHOUT = {
+    f"without {name}": dict(method="retain", **options)
+    for name, options in {
+        "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
+        "the rule": dict(balance="plain"),
+        "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+        "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
+        "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
+        "the average": dict(average=0.0),
+    }.items()
 }
-WITHOUT = {f"without {name}": dict(method="retain", **options) for name, options in PARTS.items()}
-WITHOUT["without refreshing"] = BEFORE
-LESS = {f"not refreshed, without {name}": BEFORE | options for name, options in PARTS.items()}
 SMALL = {  # stream: settings and memories
     "digits": (dict(network="mlp", epochs=10), (20, 50, 100, 200)),
     "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
@@ -198,11 +202,11 @@ OTHERS = {
 
 
 ROWS = {
-    "learned": FIRST | OUTER,
+    "learned": WHOLE | OUTER,
     "ablation": WHOLE | WITHOUT,
-    "average": FIRST | REACH,
+    "average": WHOLE | REACH,
     "newer": WHOLE | NEWER,
-    "test": WHOLE | FIRST | {label: CANDIDATES[label] for label in ("der++, averaged", "der++")} | OTHERS,
+    "test": WHOLE | REFRESHED | {label: CANDIDATES[label] for label in ("der++, averaged", "der++")} | OTHERS,
 }
 
 
@@ -236,8 +240,7 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
 def row(experiment: Experiment, kind: str = "") -> str:
     """The row it is a run of, in the words of the ablation if that is its kind."""
     same = dict(memory=policy(experiment.memory)[1], epochs=experiment.training.epochs, seed=experiment.seed)
-    others = LESS | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | NEWER | EARLIER
-    rows = WHOLE | FIRST | others
+    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | NEWER | EARLIER
     found = zip(rows, each(rows, **same))
     return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 

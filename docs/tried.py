@@ -10,7 +10,7 @@ REACHES = {"quarter": 0.25, "whole": 1.0}  # of a task, that an average reaches 
 class Tried(Retain):
     """Retain, with other averages beside the one that is tested. `restart`: a task begins as that average."""
 
-    later = {}
+    later = ()
     derived = ("others",)
 
     def __init__(

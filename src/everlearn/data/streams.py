@@ -115,7 +115,7 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
-PICTURES = {"size": None, "strict": False}  # options of folder:DIR alone, and their defaults
+PICTURES = ("size", "strict")  # options of folder:DIR alone
 
 
 def of_pictures(name: str) -> bool:

@@ -4,15 +4,16 @@ L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old c
     + γ KD(memory draw 1) + λ CE(memory draw 2)
 
 The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the last two
-are DER++'s (Buzzega et al., 2020). What is tested is a moving average of the network, as CLS-ER has it (Arani et al.,
-2022): `average=0` tests the network itself. `balance` says how s is found: by a `rule`, by a `prior` (balanced softmax,
-Ren et al., 2020), by `both`, as ρ/t of a `rho` that is given, t the tasks before this one, or `plain`, which is 1 and
-for a weighting to learn. The prior is added to the memory's logits, too. See `everlearn.terms.Decoupled`.
+are DER++'s (Buzzega et al., 2020). With `refresh` stored logits are brought up to date at the end of each task, after
+X-DER (Boschini et al., 2022). What is tested is a moving average of the network, as CLS-ER has it (Arani et al., 2022):
+`average=0` tests the network itself. `balance` says how s is found: by a `rule`, by a `prior` (balanced
+softmax, Ren et al., 2020), by `both`, as ρ/t of a `rho` that is given, t the tasks before this one, or `plain`, which
+is 1 and for a weighting to learn. The prior is added to the memory's logits, too. See `everlearn.terms.Decoupled`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
@@ -25,7 +26,7 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
-    later: ClassVar[dict[str, Any]] = {"by_heart": BY_HEART, "refresh": False}
+    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh")
 
     def __init__(
         self,
@@ -34,7 +35,7 @@ class Retain(DERpp):
         rho: float = 0.1,
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
-        refresh: bool = True,
+        refresh: bool = False,
     ):
         super().__init__(weighting)
         self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature)

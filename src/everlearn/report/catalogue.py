@@ -29,9 +29,9 @@ def summary(text: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def shown(value: object) -> str:
+def shown(value: object, key: str = "") -> str:
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(shown, value)) or "all 1"
+        return ", ".join(map(shown, value)) or ("all 1" if key == "weights" else "–")
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -68,9 +68,12 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
     settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
     unset = {key for key in settable(name, weighting) if "." not in key} - settings["digits"].keys()  # but can be
+    kinds = {"method": first.method, "weighting": first.weighting}
+    known = {key: p for kind, spec in kinds.items() for key, p in options_of(kind, look_up(kind, spec).thing).items()}
+    unsaid = {key: known[key].default for key in unset & known.keys()}
     for key in [*settings["digits"], *sorted(unset)]:
         if key not in ("method", "weighting", "stream", "seed"):
-            table.add_row(key, *(shown(values.get(key)) for values in settings.values()))
+            table.add_row(key, *(shown(values.get(key, unsaid.get(key)), key) for values in settings.values()))
     yield table
     sizes = {
         size: defaults(first.method.name, first.weighting.name, "cifar10", size).get("weights")
@@ -89,7 +92,7 @@ def weighting(name: str) -> Iterator[str | Sheet]:
     usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
     for key, parameter in options_of("weighting", thing).items():
         empty = parameter.default in (None, (), inspect.Parameter.empty)
-        table.add_row(key, usual.get(key, "–") if empty else shown(parameter.default))
+        table.add_row(key, usual.get(key, "–") if empty else shown(parameter.default, key))
     yield table
 
 
