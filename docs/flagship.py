@@ -74,6 +74,7 @@ REFRESHED = {"retain, refreshed": dict(method="retain", refresh=True)}
 NEWER = REFRESHED | {
     f"retain, {name}": dict(method="retain", **options)
     for name, options in {
+        "own samples refreshed": dict(refresh=True, refresh_older=False),
         "balanced": dict(policy="balanced"),
         "refreshed, balanced": dict(refresh=True, policy="balanced"),
         "refreshed, average over half a task": dict(refresh=True, average="task"),

@@ -21,7 +21,9 @@ OPTIONS = {
     ("method", "si"): dict(strength=0.5, damping=1.0),
     ("method", "lwf"): dict(temperature=2.0, head="own"),
     ("method", "icarl"): dict(reduction="sum"),
-    ("method", "retain"): dict(balance="rule", rho=0.1, temperature=2.0),
+    ("method", "retain"): dict(
+        balance="rule", rho=0.1, temperature=2.0, by_heart=300.0, refresh=False, refresh_older=True
+    ),
     ("method", "gem"): dict(margin=0.5),
     **{("method", name): {} for name in ("finetune", "joint", "agem", "gss", "er", "er-ace", "der", "der++")},
     ("weighting", "fixed"): dict(weights=()),

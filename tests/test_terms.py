@@ -208,8 +208,8 @@ def test_agreement_is_the_squared_distance_of_two_views_probabilities():
         assert float(loss[row]) == pytest.approx(sum((a - b) ** 2 for a, b in zip(p, q)), abs=1e-12)
 
 
-@pytest.mark.parametrize("average", [0.0, 0.9])
-def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(average):
+@pytest.mark.parametrize(("average", "older"), [(0.0, True), (0.9, True), (0.9, False)])
+def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(average, older):
     stream = toy(tasks=3)
     network = MLP(stream.shape, C)
     own = dict(memory=8, epochs=2, batch=4, average=average, dtype=torch.float64)
@@ -217,13 +217,13 @@ def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(a
     learner.update(stream.tasks[0])
     learner.update(stream.tasks[1])
     learner.seen, before = {*OLD}, learner.memory.stored["logits"].clone()  # as at the end of the second task
-    Refreshed().end_task(learner, stream.tasks[1])
+    Refreshed(older).end_task(learner, stream.tasks[1])
     x, y = learner.memory.held()
     assert {*y.tolist()} & {*OLD} and {*y.tolist()} & {*NEW}, "or nothing is shown"
     for row, (sample, label) in enumerate(zip(x, y.tolist())):
         now = learner.logits(sample[None])[0].tolist()
         for c in range(C):
-            known = c in NEW or (label in NEW and c in OLD)
+            known = c in (*OLD, *NEW) if label in NEW else older and c in NEW
             expected = now[c] if known else float(before[row, c])
             assert float(learner.memory.stored["logits"][row, c]) == pytest.approx(expected, abs=1e-12)
 

@@ -6,7 +6,7 @@ import io
 import zipfile
 
 from everlearn import registry
-from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.experiment import Experiment, built_in
 from everlearn.spec import look_up
 
 ARCHIVE = "source.zip"
@@ -19,7 +19,7 @@ def archive(experiment: Experiment) -> bytes | None:
     files = {
         f"{kind}/{name}": content
         for kind, spec in experiment.specs().items()
-        if spec is not None and spec.source is not None
+        if spec is not None and spec.source is not None and not (kind == "stream" and built_in(spec.at or spec.name))
         for name, content in registry.source_files(look_up(kind, spec).thing).items()
     }
     if not files:

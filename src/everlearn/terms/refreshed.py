@@ -2,7 +2,8 @@
 of it.
 
 At the end of a task, what is stored of a sample becomes what the network that is tested says of it now, as it is and
-not augmented: with the task's own samples of every class met so far, with older samples of the task's classes.
+not augmented: with the task's own samples of every class met so far and, if `older`, with older samples of the task's
+classes.
 
 Departs: the authors keep the new logits of older samples below the largest of their own task's.
 """
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 class Refreshed(Part):
     """For a method that keeps `logits`."""
 
+    def __init__(self, older: bool = True):
+        self.older = older
+
     @torch.no_grad()
     def end_task(self, learner: Learner, task: Task) -> None:
         super().end_task(learner, task)
@@ -34,5 +38,7 @@ class Refreshed(Part):
         classes = torch.arange(stored.shape[1], device=y.device)
         new = y.new_tensor(task.classes)
         met = torch.cat([new, y.new_tensor(sorted(learner.seen))])
-        own = torch.isin(y, new)[:, None] & torch.isin(classes, met)
-        stored.copy_(torch.where(own | torch.isin(classes, new), now.to(stored.dtype), stored))
+        known = torch.isin(y, new)[:, None] & torch.isin(classes, met)
+        if self.older:
+            known |= torch.isin(classes, new)
+        stored.copy_(torch.where(known, now.to(stored.dtype), stored))
