@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from typer.testing import CliRunner
@@ -117,6 +118,25 @@ def test_candidates_are_chosen_on_held_out_images_and_the_chosen_one_goes_to_the
     told("small", "--on", "ablation", *small)
     document = json.loads((tmp_path / "records" / "flagship" / "digits-ablation.json").read_text())
     assert list(document["rows"]) == ["retain, M = 20", "without the rule, M = 20"]
+
+
+def test_one_training_of_a_candidate_is_tested_as_several_averages(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import candidates
+
+    monkeypatch.setattr(candidates, "FOLDER", tmp_path)
+    words = "--stream digits --network mlp --epochs 1 --device cpu --precision float32 --pack 2 --seeds 100".split()
+    own = ["--only", "digits: retain(, refreshed)?"]
+    for said in ("2 to run", "0 to run"):
+        monkeypatch.setattr(sys, "argv", ["candidates.py", *words, *own])
+        candidates.main()
+        assert said in capsys.readouterr().out
+    found = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
+    assert {candidates.label(Experiment.parse(run["experiment"])) for run in found} == {"retain", "retain, refreshed"}
+    for run in found:
+        averages = run["averages"]
+        assert {*averages} == {"none", "0.999", "quarter", "half", "whole"} and len(averages["none"]["means"]) == 5
+        assert fmean(averages["half"]["head"]) == pytest.approx(run["class_il"]["acc"]), "which is the one tested"
 
 
 def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):

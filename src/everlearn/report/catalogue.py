@@ -92,7 +92,7 @@ def weighting(name: str) -> Iterator[str | Sheet]:
     usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
     for key, parameter in options_of("weighting", thing).items():
         empty = parameter.default in (None, (), inspect.Parameter.empty)
-        table.add_row(key, usual.get(key, "–") if empty else shown(parameter.default, key))
+        table.add_row(key, usual.get(key, "–") if empty else shown(parameter.default))
     yield table
 
 
