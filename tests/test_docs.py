@@ -125,10 +125,10 @@ def test_one_training_of_a_candidate_is_tested_as_several_averages(tmp_path, mon
     import candidates
 
     monkeypatch.setattr(candidates, "FOLDER", tmp_path)
-    words = "--stream digits --network mlp --epochs 1 --device cpu --precision float32 --pack 2 --seeds 100".split()
-    own = ["--only", "digits: retain(, refreshed)?"]
+    words = "--stream digits --network mlp --epochs 1 --device cpu --precision float32 --pack 2 --seeds 100"
+    only = ["--only", "digits: retain(, refreshed)?"]
     for said in ("2 to run", "0 to run"):
-        monkeypatch.setattr(sys, "argv", ["candidates.py", *words, *own])
+        monkeypatch.setattr(sys, "argv", ["candidates.py", *words.split(), *only])
         candidates.main()
         assert said in capsys.readouterr().out
     found = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
