@@ -36,6 +36,7 @@ BALANCED, REFRESHED = dict(memory="balanced:500"), dict(refresh=True)
 CANDIDATES = {
     "retain": {},
     "retain, refreshed": REFRESHED,
+    "retain, own samples refreshed": REFRESHED | dict(refresh_older=False),
     "retain, twice the rule": dict(by_heart=600.0),
     "retain, begun as the average": dict(restart=True),
     "retain, balanced": BALANCED,
@@ -60,8 +61,8 @@ def experiments(given: argparse.Namespace) -> list[Experiment]:
 
 def label(experiment: Experiment) -> str:
     """The candidate it is a run of."""
-    own = dict(experiment.method.options) | {"memory": experiment.memory}
-    usual = dict(by_heart=300.0, restart=False, refresh=False, memory=500)  # a Tried's
+    usual = dict(by_heart=300.0, restart=False, refresh=False, refresh_older=True, memory=500)  # a Tried's
+    own = usual | dict(experiment.method.options) | {"memory": experiment.memory}
     return next(name for name, row in CANDIDATES.items() if usual | row == {key: own[key] for key in usual})
 
 

@@ -101,7 +101,7 @@ RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, 
 
 
 def screen(given: argparse.Namespace) -> list[Experiment]:
-    return held(CANDIDATES | OUTER | REACH, given)
+    return held(CANDIDATES | OUTER | REACH | NEWER, given)
 
 
 def ablation(given: argparse.Namespace) -> list[Experiment]:

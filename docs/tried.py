@@ -10,13 +10,18 @@ REACHES = {"quarter": 0.25, "whole": 1.0}  # of a task, that an average reaches 
 class Tried(Retain):
     """Retain, with other averages beside the one that is tested. `restart`: a task begins as that average."""
 
-    later = ()
+    later = ("refresh_older",)
     derived = ("others",)
 
     def __init__(
-        self, weighting: Weighting | None = None, by_heart: float = 300.0, refresh: bool = False, restart: bool = False
+        self,
+        weighting: Weighting | None = None,
+        by_heart: float = 300.0,
+        refresh: bool = False,
+        restart: bool = False,
+        refresh_older: bool = True,
     ):
-        super().__init__(weighting, by_heart=by_heart, refresh=refresh)
+        super().__init__(weighting, by_heart=by_heart, refresh=refresh, refresh_older=refresh_older)
         self.restart = restart
         self.others = {name: Average(0.5) for name in REACHES} | {"0.999": Average(0.999)}
 

@@ -126,13 +126,16 @@ def test_one_training_of_a_candidate_is_tested_as_several_averages(tmp_path, mon
 
     monkeypatch.setattr(candidates, "FOLDER", tmp_path)
     words = "--stream digits --network mlp --epochs 1 --device cpu --precision float32 --pack 2 --seeds 100"
-    only = ["--only", "digits: retain(, refreshed)?"]
+    only = ["--only", "digits: retain(, own samples refreshed)?"]
     for said in ("2 to run", "0 to run"):
         monkeypatch.setattr(sys, "argv", ["candidates.py", *words.split(), *only])
         candidates.main()
         assert said in capsys.readouterr().out
     found = [json.loads(path.read_text()) for path in tmp_path.iterdir()]
-    assert {candidates.label(Experiment.parse(run["experiment"])) for run in found} == {"retain", "retain, refreshed"}
+    assert {candidates.label(Experiment.parse(run["experiment"])) for run in found} == {
+        "retain",
+        "retain, own samples refreshed",
+    }
     for run in found:
         averages = run["averages"]
         assert {*averages} == {"none", "0.999", "quarter", "half", "whole"} and len(averages["none"]["means"]) == 5
