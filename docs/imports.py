@@ -15,6 +15,7 @@ PARTS = (
     *(
         "errors",
         "arguments",
+        "sourcecode",
         "registry",
         "spec",
         "training",

@@ -5,7 +5,6 @@ What is built in and what somebody else wrote is found the same way. Nothing is 
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import hashlib
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
+from everlearn import sourcecode
 from everlearn.arguments import checked
 from everlearn.errors import BadInput, shown, unknown
 
@@ -244,7 +244,7 @@ def _from_file(path: Path) -> ModuleType:
     if script and Path(script).resolve() == path:
         return sys.modules["__main__"]  # a script that names what is in it is not run a second time
     name = f"everlearn_file_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
-    code, beside = path.read_bytes(), _reached(path, path.parent, None) - {path}
+    code, beside = path.read_bytes(), sourcecode.reached(path, path.parent, None) - {path}
     digest = {str(one): hashlib.sha256(one.read_bytes()).hexdigest() for one in beside}
     digest[str(path)] = hashlib.sha256(code).hexdigest()
     there = sys.modules.get(name)
@@ -325,13 +325,13 @@ def source(thing: Any) -> str | None:
     It is of the file, and of what that imports from beside it or from its own package, as they were when it was first
     asked for: a process goes on with the code it has imported.
     """
-    return None if built_in(thing) else _hash(*_whereabouts(thing))
+    return None if built_in(thing) else sourcecode.digest_of(*_whereabouts(thing))
 
 
 def source_files(thing: Any) -> dict[str, bytes]:
     """What the hash is of, by name; nothing of what is built in, or was changed since it was imported."""
-    files = {} if built_in(thing) else _files(*_whereabouts(thing))
-    return files if files and _digest(files) == source(thing) else {}
+    files = {} if built_in(thing) else sourcecode.files(*_whereabouts(thing))
+    return files if files and sourcecode.digest(files) == source(thing) else {}
 
 
 def _whereabouts(thing: Any) -> tuple[Path, Path, str | None]:
@@ -354,57 +354,4 @@ def source_now(at: str) -> str | None:
     path = Path(at.rpartition(":")[0])
     if path.suffix != ".py" or not path.is_file() or path.name == "__init__.py":
         return None
-    return _hash(path, path.parent, None)
-
-
-def _hash(path: Path, root: Path, package: str | None) -> str:
-    return _digest(_files(path, root, package))
-
-
-def _files(path: Path, root: Path, package: str | None) -> dict[str, bytes]:
-    return {one.relative_to(root).as_posix(): one.read_bytes() for one in sorted(_reached(path, root, package))}
-
-
-def _digest(files: Mapping[str, bytes]) -> str:
-    digest = hashlib.sha256()
-    for name, content in files.items():
-        digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
-    return digest.hexdigest()[:16]
-
-
-def _reached(path: Path, root: Path, package: str | None) -> set[Path]:
-    """The file and all it imports, at once or later, from its package or, where it has none, from beside it."""
-    found: set[Path] = set()
-    todo = [path]
-    while todo:
-        file = todo.pop()
-        if file in found:
-            continue
-        found.add(file)
-        for name in _imports(file, root):
-            parts = name.split(".")
-            if package is None or parts[0] == package:
-                for n in range(1, len(parts) + 1):
-                    base = root.joinpath(*parts[:n])
-                    todo += [p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()]
-    return found
-
-
-def _imports(file: Path, root: Path) -> Iterator[str]:
-    """Dotted names a file imports, relative ones as seen from the root."""
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):
-        return
-    here = file.relative_to(root).with_suffix("").parts
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = (
-                [*here[: len(here) - node.level], *(node.module or "").split(".")]
-                if node.level
-                else [node.module or ""]
-            )
-            stem = ".".join(part for part in base if part)
-            yield from (f"{stem}.{alias.name}" if stem else alias.name for alias in node.names)
+    return sourcecode.digest_of(path, path.parent, None)

@@ -24,7 +24,7 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments import endings, provenance, sources
+from everlearn.experiments import endings, provenance
 from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Done, Store
@@ -168,8 +168,6 @@ def recorded(
                 finally:
                     endings.let_through()
 
-            if (source := sources.archive(experiment)) is not None:
-                recording.file(sources.ARCHIVE, source)
             saved = ranks.broadcast_object(recording.resumed)
             with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version it may not be there
                 task, epoch, _ = (saved or {})["at.learner.progress"].tolist()

@@ -1,6 +1,7 @@
 """Runs on disk: one folder per run, named after the experiment's hash.
 
     experiment.json    the settings
+    source.zip         files of somebody else's that it runs, if there are any
     metrics.jsonl      a line per epoch, as they come, and one per task: accuracies, confusions, what the memory holds
     result.json        the accuracies, metrics, seconds and provenance, and the checksums of all files
     *.safetensors      what the run leaves behind to be looked at
@@ -29,7 +30,7 @@ import torch
 
 from everlearn.core.state import as_bytes, from_bytes
 from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
-from everlearn.experiments import seals
+from everlearn.experiments import seals, sources
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.locks import ALIVE, Busy, alone, here
 from everlearn.experiments.results import LINES, RESULT, read_lines, read_opened, read_result, same, validation
@@ -165,6 +166,8 @@ class Store:
                 _empty(part, leaving=(LOCK, LOCK + ALIVE, LINES, *(() if fresh else (CHECKPOINT,))))
                 with open(part / LINES, "a", opener=here) as metrics:
                     _write(part / "experiment.json", experiment.document())
+                    if (source := sources.archive(experiment)) is not None:
+                        (part / sources.ARCHIVE).write_bytes(source)
                     yield Recording(part, metrics, every, experiment.hash)
                 _seal(part)
                 whole = True
