@@ -173,7 +173,10 @@ def test_each_formula_is_one_graph_for_the_compiler(residual):
     rest = rest[0] if rest else None
     whole = lambda function: torch.compile(function, fullgraph=True, backend="eager", dynamic=False)
     y, mean, _, rho = whole(norm.normalise)(x, weight, bias, rest, True, 1e-5)
-    dx, *_ = whole(norm.pull_back)(y, x, weight, y, mean, rho, True)
+    dx, *_, dr = whole(norm.pull_back)(y, x, weight, y, mean, rho, True, residual)
+    assert (dr is not None) == residual
+    settled = whole(norm.settled)(x, weight, bias, rest, True, 1e-5, mean[0, 0], rho[0, 0])
+    assert settled.shape == x.shape
     dy = whole(norm.push_forward)(dx, weight, bias, rest, x, weight, y, mean, rho, True)
     assert torch.isfinite(dy).all()
 
@@ -235,10 +238,28 @@ def test_in_half_precision_statistics_are_the_weights_precision_and_answers_the_
     assert y.dtype == torch.bfloat16 and mean.dtype == variance.dtype == rho.dtype == torch.float32
     assert torch.allclose(mean, x.float().mean(1, keepdim=True), atol=1e-6)
     assert torch.allclose(variance, x.float().var(1, keepdim=True), atol=1e-5)
-    dx, dw, db, dr = norm.pull_back(y, x, weight, y, mean, rho, True)
+    dx, dw, db, dr = norm.pull_back(y, x, weight, y, mean, rho, True, True)
     assert dx.dtype == dr.dtype == torch.bfloat16 and dw.dtype == db.dtype == torch.float32
     assert torch.allclose(db, y.float().relu().sum(dim=(0, 1)), rtol=1e-4)
     assert norm.push_forward(dx, weight, bias, None, x, weight, y, mean, rho, True).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("added", [True, False])
+def test_a_teachers_layer_is_batchnorm_by_running_statistics_in_one_function(relu, added, monkeypatch):
+    layer, plain = Norm(3).to(**double), nn.BatchNorm2d(3).to(**double)
+    x, residual = torch.randn(2, 4, 3, 5, 5, **double)
+    with torch.no_grad():
+        for tensor in (*layer.parameters(), layer.running_mean, layer.running_var):
+            tensor.uniform_(0.5, 2)
+    plain.load_state_dict(layer.state_dict())
+    expected = plain.eval()(x) + (residual if added else 0)
+    asked = []
+    monkeypatch.setattr(norm, "_", lambda function, fuse: asked.append((function, fuse)) or function)
+    layer.eval().frozen = layer.fuse = True
+    answer = layer(x, residual=residual if added else None, relu=relu)
+    assert torch.allclose(answer, F.relu(expected) if relu else expected, rtol=0, atol=1e-12)
+    assert asked == [(norm.settled, True)] and layer.seen == ()
 
 
 def test_a_derivative_nobody_asks_for_is_none():

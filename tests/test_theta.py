@@ -16,6 +16,7 @@ from everlearn.core.norm import Norm
 from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.theta import MainNet, reading, small, widen
 from everlearn.errors import BadInput
+from everlearn.networks import CNN
 
 X = torch.linspace(-1, 1, 12).view(4, 3)
 
@@ -392,6 +393,21 @@ def test_a_teacher_is_a_frozen_copy_in_evaluation_mode():
     for state in ({}, {**teacher.state(), "more": X}, {**teacher.state(), "0.bias": X}):
         with pytest.raises(BadInput, match="this state is of another network"):
             other.restore(state)
+
+
+def test_a_teachers_matrices_are_rounded_once_and_it_answers_the_same_bits():
+    module = CNN((1, 8, 8), 4)
+    module.body[0].weight.requires_grad_(False)
+    net = MainNet(module, precision="bfloat16")
+    whole, teacher, x = copy.deepcopy(net.unbind()).eval(), Snapshot(net), torch.randn(5, 1, 8, 8)
+    with net.autocast, torch.no_grad():
+        expected = whole(x).float()
+    assert torch.equal(teacher(x), expected)
+    kinds = {name: parameter.dtype for name, parameter in teacher.module.named_parameters()}
+    rounded = {"body.4.weight", "head.weight"}  # not what is frozen in the network, nor vectors
+    assert {name for name, kind in kinds.items() if kind == torch.bfloat16} == rounded
+    assert all(parameter.dtype == torch.float32 for parameter in net.module.parameters())
+    assert {p.dtype for p in Snapshot(MainNet(CNN((1, 8, 8), 4))).module.parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("decay", [0.05, 0.5, 0.999])

@@ -28,11 +28,12 @@ class Norm(nn.BatchNorm2d):
 
     With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
     each are added to `seen`, [G, 1, C], once per use, and whoever set it moves the running statistics. Over several
-    ranks they are those of all ranks' rows.
+    ranks they are those of all ranks' rows. `frozen` says that it is a teacher's, asked with batches of one size.
     """
 
     groups: int | None = None
     fuse = False
+    frozen = False
     num_batches_tracked: Tensor  # never None: statistics are always tracked
     seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
@@ -40,17 +41,21 @@ class Norm(nn.BatchNorm2d):
         super().__init__(channels)
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
-        if not self.training or (self.groups is None and not ranks.distributed()):
+        by_batch = self.training and (self.groups is not None or ranks.distributed())
+        if not by_batch and not (self.frozen and self.fuse):
             y = super().forward(x)
             y = y if residual is None else y + residual
             return F.relu(y) if relu else y
         shape, groups = x.permute(0, 2, 3, 1).shape, self.groups or 1
         grouped = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
-        rest = None if residual is None else grouped(residual)
-        y, mean, variance = Grouped.apply(grouped(x), self.weight, self.bias, rest, relu, self.eps, self.fuse)
-        self.seen += ((mean, variance),)
-        if self.groups is None:
-            self.move()
+        given = grouped(x), self.weight, self.bias, None if residual is None else grouped(residual), relu, self.eps
+        if by_batch:
+            y, mean, variance = Grouped.apply(*given, self.fuse)
+            self.seen += ((mean, variance),)
+            if self.groups is None:
+                self.move()
+        else:
+            y = _(settled, self.fuse)(*given, self.running_mean, self.running_var)
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
@@ -91,10 +96,10 @@ class Grouped(torch.autograd.Function):
         x, weight, y, mean, rho = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated once more
             mean, rho = statistics(x.to(weight.dtype), ctx.eps)[::2]
-            dx, dw, db, dr = pull_back(dy, x, weight, y, mean, rho, ctx.relu)
+            back = pull_back
         else:
-            dx, dw, db, dr = _(pull_back, ctx.fuse)(dy, x, weight, y, mean, rho, ctx.relu)
-        return dx, dw, db, dr if ctx.added else None, None, None, None
+            back = _(pull_back, ctx.fuse)
+        return *back(dy, x, weight, y, mean, rho, ctx.relu, ctx.added), None, None, None
 
     @staticmethod
     def jvp(ctx, dx, dweight, dbias, dresidual, *_unused):
@@ -123,8 +128,17 @@ def normalise(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor | None, 
     return (y.relu() if relu else y).to(x.dtype), mean, unbiased, rho
 
 
-def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool) -> Four:
-    """Reverse mode: dx, dw, db and dresidual from dy.
+def settled(x, weight, bias, residual, relu: bool, eps: float, mean: Tensor, variance: Tensor) -> Tensor:
+    """y by running statistics."""
+    y = (x.to(weight.dtype) - mean) * (variance + eps).rsqrt() * weight + bias
+    y = y if residual is None else y + residual
+    return (y.relu() if relu else y).to(x.dtype)
+
+
+def pull_back(
+    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool, added: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """Reverse mode: dx, dw, db and, where a residual was added, dresidual from dy.
 
     Over W ranks dy is the gradient of the rank's own loss, W times its share in the mean of all losses, and so is dx.
     dw and db are sums over the rank's rows: they are right once averaged over ranks with the rest of θ's gradient.
@@ -136,7 +150,7 @@ def pull_back(dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rh
     dw, db = torch.stack((along, total)).sum(dim=(1, 2))
     total, along = ranks.all_reduce(total, along)
     dx = weight * rho * (wide - (total + unit * along) / x.shape[1])
-    return dx.to(x.dtype), dw, db, wide.to(x.dtype)
+    return dx.to(x.dtype), dw, db, wide.to(x.dtype) if added else None
 
 
 def push_forward(dx, dweight, dbias, dresidual, x, weight, y, mean, rho, relu: bool) -> Tensor:

@@ -12,18 +12,29 @@ from torch import Tensor, nn
 
 from everlearn import errors
 from everlearn.arguments import Checked
+from everlearn.core.norm import Norm
 from everlearn.core.state import Stateful
 from everlearn.core.theta import MainNet, reading
 from everlearn.errors import BadInput, passed_on
 
 
 class Snapshot(Checked, Stateful):
-    """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher."""
+    """A frozen copy of a network in evaluation mode, which answers in the run's precision: a teacher.
+
+    In bfloat16 its matrices are rounded here, once, as the network's own are in every step.
+    """
 
     fleeting = True
 
     def __init__(self, net: MainNet):
-        self.module: nn.Module = copy.deepcopy(net.unbind()).eval().requires_grad_(False)
+        self.module: nn.Module = copy.deepcopy(net.unbind()).eval()
+        for parameter in self.module.parameters() if net.matrices else ():
+            if parameter.requires_grad and parameter.ndim > 1:
+                parameter.data = parameter.data.to(torch.bfloat16)
+        self.module.requires_grad_(False)
+        for layer in self.module.modules():
+            if isinstance(layer, Norm):
+                layer.frozen = True
         self.autocast: contextlib.AbstractContextManager[Any] = net.autocast
         self.dtype: torch.dtype = net.theta.dtype
 
