@@ -264,7 +264,7 @@ def test_killed_by_a_signal_at_any_instant_it_is_the_same_run(tmp_path, monkeypa
     whole = perform(experiment, Store(tmp_path / "whole"))
     words = "run rer --set classes=0,1,2,3,4,5 --set tasks=3 --epochs 3 --memory 20 --json -q --device cpu --out"
     part = tmp_path / "cut" / (experiment.name + ".part")
-    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0.05")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     for goal, pause in ((3, 0.0), (9, 0.013)):
         kill_at(goal, pause, part, lambda: everlearn.run(experiment, out=tmp_path / "cut", device="cpu"))
         assert (part / CHECKPOINT).exists()
