@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
-from reproduce import DEVICE, PRECISION, RESULTS, START, STREAMS, UNKNOWN, costs, ending, recorded, write
+from reproduce import DEVICE, PRECISION, RESULTS, ROOT, START, STREAMS, UNKNOWN, costs, ending, recorded, write
 
 from everlearn.core.ledger import policy
 from everlearn.errors import EverlearnError
@@ -71,16 +71,39 @@ WHOLE = {"retain": CANDIDATES["retain"]}
 REACH = {"retain, average over half a task": dict(method="retain", average="task")}
 # Stored logits brought up to date at the end of a task, and a memory that classes share equally.
 REFRESHED = {"retain, refreshed": dict(method="retain", refresh=True)}
-NEWER = REFRESHED | {
-    f"retain, {name}": dict(method="retain", **options)
-    for name, options in {
-        "own samples refreshed": dict(refresh=True, refresh_older=False),
-        "balanced": dict(policy="balanced"),
-        "refreshed, balanced": dict(refresh=True, policy="balanced"),
-        "refreshed, average over half a task": dict(refresh=True, average="task"),
-        "refreshed, balanced, average over half a task": dict(refresh=True, policy="balanced", average="task"),
-    }.items()
+OWN = dict(method="retain", refresh=True, refresh_older=False)
+AVERAGED = OWN | dict(averaged_teacher=True)
+LONGER = {  # those that are run with ResNet-18 for 20 epochs, on CIFAR-100, too
+    "retain, own samples refreshed": OWN,
+    "retain, own samples refreshed, averaged teacher": AVERAGED,
+    "retain, own samples refreshed, averaged teacher, thrice the logits": AVERAGED
+    | dict(weights=(1.0, 1.0, 1.0, 0.3, 0.5)),
 }
+SHORTER = {  # those that small networks alone have tried
+    "retain, averaged teacher": dict(method="retain", averaged_teacher=True),
+    "retain, refreshed, averaged teacher": dict(method="retain", refresh=True, averaged_teacher=True),
+    "retain, own samples refreshed, begun as the average": OWN
+    | dict(method=f"{ROOT}/docs/tried.py:Tried", restart=True),
+    "retain, own samples refreshed, averaged teacher, twice the logits": AVERAGED
+    | dict(weights=(1.0, 1.0, 1.0, 0.2, 0.5)),
+    "retain, own samples refreshed, averaged teacher, twice the distillation": AVERAGED
+    | dict(weights=(1.0, 1.0, 2.0, 0.1, 0.5)),
+    "retain, own samples refreshed, averaged teacher, twice the labels": AVERAGED
+    | dict(weights=(1.0, 1.0, 1.0, 0.1, 1.0)),
+}
+NEWER = (
+    REFRESHED
+    | LONGER
+    | {
+        f"retain, {name}": dict(method="retain", **options)
+        for name, options in {
+            "balanced": dict(policy="balanced"),
+            "refreshed, balanced": dict(refresh=True, policy="balanced"),
+            "refreshed, average over half a task": dict(refresh=True, average="task"),
+            "refreshed, balanced, average over half a task": dict(refresh=True, policy="balanced", average="task"),
+        }.items()
+    }
+)
 WITHOUT = {
     f"without {name}": dict(method="retain", **options)
     for name, options in {
@@ -106,6 +129,17 @@ def screen(given: argparse.Namespace) -> list[Experiment]:
 
 def ablation(given: argparse.Namespace) -> list[Experiment]:
     return held(WHOLE | WITHOUT, given)
+
+
+def longer(given: argparse.Namespace) -> list[Experiment]:
+    """At memory 500, on held-out images of CIFAR-10 and of CIFAR-100."""
+    return [
+        chosen_on(of)
+        for seed in given.seeds or [100]
+        for memory in given.memory or [500]
+        for stream in ("cifar10", "cifar100")
+        for of in each(some(LONGER, given.only), stream, memory=memory, epochs=given.epochs or 20, seed=seed)
+    ]
 
 
 def held(rows: dict[str, dict], given: argparse.Namespace) -> list[Experiment]:
@@ -206,7 +240,7 @@ ROWS = {
     "learned": WHOLE | OUTER,
     "ablation": WHOLE | WITHOUT,
     "average": WHOLE | REACH,
-    "newer": WHOLE | NEWER,
+    "newer": WHOLE | NEWER | SHORTER,
     "test": WHOLE | REFRESHED | {label: CANDIDATES[label] for label in ("der++, averaged", "der++")} | OTHERS,
 }
 
@@ -268,7 +302,7 @@ def numbers(words: list[str] | None) -> list[int] | None:
 
 
 TESTS = {"final": final, "cifar100": cifar100}
-GPU = TESTS | {"screen": screen, "ablation": ablation}
+GPU = TESTS | {"screen": screen, "ablation": ablation, "longer": longer}
 
 
 def main() -> None:

@@ -22,7 +22,13 @@ OPTIONS = {
     ("method", "lwf"): dict(temperature=2.0, head="own"),
     ("method", "icarl"): dict(reduction="sum"),
     ("method", "retain"): dict(
-        balance="rule", rho=0.1, temperature=2.0, by_heart=300.0, refresh=False, refresh_older=True
+        balance="rule",
+        rho=0.1,
+        temperature=2.0,
+        by_heart=300.0,
+        refresh=False,
+        refresh_older=True,
+        averaged_teacher=False,
     ),
     ("method", "gem"): dict(margin=0.5),
     **{("method", name): {} for name in ("finetune", "joint", "agem", "gss", "er", "er-ace", "der", "der++")},

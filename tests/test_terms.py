@@ -330,10 +330,10 @@ def test_the_rule_is_300_over_how_often_the_memory_was_rehearsed_and_never_more_
 
 # Retain ---------------------------------------------------------------------------------------------------------------
 def retained(
-    stream, network: nn.Module, *, memory: int, epochs: int, size: int, lr: float, decay: float, refresh: bool
+    stream, network: nn.Module, refresh: bool, older: bool, averaged: bool, *, memory: int, epochs: int, size: int
 ) -> dict:
     """Retain as one would write it down, its average too: python lists for a memory, torch's own optimiser."""
-    optimiser, held, presented, seen, steps = torch.optim.SGD(network.parameters(), lr=lr), {}, 0, set(), 0
+    optimiser, held, presented, seen, steps = torch.optim.SGD(network.parameters(), lr=0.05), {}, 0, set(), 0
     prepare = lambda images: (images.double() / 255 - 0.5) / 0.25
     mean = None
     for t, task in enumerate(stream):
@@ -342,6 +342,8 @@ def retained(
         fresh = torch.tensor([c not in seen for c in range(stream.classes)])
         teacher = CNN(stream.shape, stream.classes).double()
         teacher.load_state_dict(network.state_dict())
+        if averaged and old:
+            teacher.load_state_dict(mean, strict=False)
         teacher.eval()
         rho = min(1, 300 / (max(1, t) * epochs * len(x) / memory))
         mix = torch.tensor([(c in task.classes) / 2 + (c in seen or c in task.classes) / (2 * t + 2) for c in range(6)])
@@ -379,7 +381,7 @@ def retained(
                 loss.backward()
                 optimiser.step()
                 now = {key: value.clone() for key, value in network.state_dict().items() if value.is_floating_point()}
-                d = min(decay, (1 + steps) / (10 + steps))
+                d = min(0.9, (1 + steps) / (10 + steps))
                 mean = now if mean is None else {key: d * mean[key] + (1 - d) * now[key] for key in now}
                 steps += 1
                 for position, slot in enumerate(row.slots.tolist()):
@@ -391,19 +393,22 @@ def retained(
         tested.load_state_dict(mean, strict=False)
         for slot, (image, label, logits) in held.items() if refresh else ():
             now = tested.eval()(prepare(image[None]))[0].detach()
-            known = [c in task.classes or (int(label) in task.classes and c in seen) for c in range(6)]
+            own = int(label) in task.classes
+            known = [c in seen if own else older and c in task.classes for c in range(6)]
             held[slot] = (image, label, torch.where(torch.tensor(known), now, logits))
     return mean
 
 
-@pytest.mark.parametrize("refresh", [True, False])
-def test_retain_and_its_average_are_as_written_down(refresh):
+@pytest.mark.parametrize(
+    ("refresh", "older", "averaged"), [(False, True, False), (True, True, False), (True, False, True)]
+)
+def test_retain_and_its_average_are_as_written_down(refresh, older, averaged):
     stream = toy(tasks=3, each=13)
     fresh = lambda: (torch.manual_seed(0), CNN(stream.shape, stream.classes).double())[1]
     literal, network = fresh(), fresh()
-    mean = retained(stream, literal, memory=7, epochs=3, size=4, lr=0.05, decay=0.9, refresh=refresh)
+    mean = retained(stream, literal, refresh, older, averaged, memory=7, epochs=3, size=4)
     settings = dict(memory=7, epochs=3, batch=4, lr=0.05, average=0.9, dtype=torch.float64)
-    method = Retain(balance="both", refresh=refresh)
+    method = Retain(balance="both", refresh=refresh, refresh_older=older, averaged_teacher=averaged)
     learner = Learner(network, method, classes=range(6), inputs=stream.pixels, **settings)
     for task in stream:
         learner.update(task)

@@ -7,9 +7,10 @@ The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is L
 are DER++'s (Buzzega et al., 2020). With `refresh` stored logits are brought up to date at the end of each task, after
 X-DER (Boschini et al., 2022): those of its own samples and, unless `refresh_older` is false, what older samples have of
 its classes. What is tested is a moving average of the network, as CLS-ER has it (Arani et al., 2022): `average=0` tests
-the network itself. `balance` says how s is found: by a `rule`, by a `prior` (balanced softmax, Ren et al., 2020), by
-`both`, as ρ/t of a `rho` that is given, t the tasks before this one, or `plain`, which is 1 and for a weighting to
-learn. The prior is added to the memory's logits, too. See `everlearn.terms.Decoupled`.
+the network itself. With `averaged_teacher` the network before this task is the one that was tested then. `balance` says
+how s is found: by a `rule`, by a `prior` (balanced softmax, Ren et al., 2020), by `both`, as ρ/t of a `rho` that is
+given, t the tasks before this one, or `plain`, which is 1 and for a weighting to learn. The prior is added to the
+memory's logits, too. See `everlearn.terms.Decoupled`.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
-    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh", "refresh_older")
+    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh", "refresh_older", "averaged_teacher")
 
     def __init__(
         self,
@@ -38,12 +39,14 @@ class Retain(DERpp):
         by_heart: float = BY_HEART,
         refresh: bool = False,
         refresh_older: bool = True,
+        averaged_teacher: bool = False,
     ):
         super().__init__(weighting)
-        self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature)
+        self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature, averaged_teacher)
         self.refreshed = Refreshed(refresh_older) if refresh else None
         self.balance, self.rho, self.temperature = balance, rho, temperature
         self.by_heart, self.refresh, self.refresh_older = by_heart, refresh, refresh_older
+        self.averaged_teacher = averaged_teacher
 
     def learn(self, new: Batch) -> list[Term]:
         return [*self.decoupled(new), self.distilled(new)]

@@ -32,9 +32,9 @@ def distillation(batch: Batch, target: Tensor, classes: Tensor, temperature: flo
 class Distilled(Taught):
     """The teacher is asked once per step, whatever else a weighting computes on the same images."""
 
-    def __init__(self, temperature: float = 2.0):
+    def __init__(self, temperature: float = 2.0, averaged: bool = False):
         number("temperature", temperature, positive=True)
-        self.temperature = temperature
+        self.temperature, self.averaged = temperature, averaged
 
     def select(self, step: Step) -> None:
         if self.teacher is not None:

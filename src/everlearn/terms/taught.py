@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
 
 
 class Taught(Part):
-    """The teacher is a copy of the network in evaluation mode, None in the first task; `old` are its classes."""
+    """The teacher is a copy of the network in evaluation mode, None in the first task; `old` are its classes.
 
+    `averaged`: it is the network that is tested, its moving average if it has one.
+    """
+
+    averaged: bool = False
     teacher: Snapshot | None = None
 
     def begin_task(self, learner: Learner, task: Task) -> None:
         super().begin_task(learner, task)
         self.old = torch.tensor(sorted(learner.seen), dtype=torch.long, device=learner.device)
-        self.teacher = Snapshot(learner.net) if learner.seen else None
+        with learner.sgd.average.applied(learner.net) if self.averaged else nullcontext():
+            self.teacher = Snapshot(learner.net) if learner.seen else None
 
     def end_task(self, learner: Learner, task: Task) -> None:
         super().end_task(learner, task)
