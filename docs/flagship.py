@@ -32,19 +32,22 @@ from everlearn.experiments.studies import Study
 from everlearn.experiments.tune import chosen_on
 from everlearn.launchers import DONE, perform
 
-ALONE = dict(method="retain", balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
-CANDIDATES = {
-    "retain": dict(method="retain"),
-    "retain, ρ = .1": dict(method="retain", balance="rho", rho=0.1),
-    "retain, prior": dict(method="retain", balance="prior"),
-    "retain, prior and rule": dict(method="retain", balance="both"),
-    "retain, plain": dict(method="retain", balance="plain"),
-    "retain, ρ = .3": dict(method="retain", balance="rho", rho=0.3),
-    "retain, not distilled": dict(method="retain", weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+WHOLE = {"retain": dict(method="retain")}
+# The terms were chosen first. That a task's own logits are refreshed and the teacher is averaged came after them.
+BEFORE = dict(method="retain", refresh=False, refresh_older=True, averaged_teacher=False)
+FIRST = {"retain, first form": BEFORE}
+ALONE = BEFORE | dict(balance="plain", weighting="relation", learned=("apart",), warmup=0, interval=5)
+CANDIDATES = FIRST | {
+    "retain, ρ = .1": BEFORE | dict(balance="rho", rho=0.1),
+    "retain, prior": BEFORE | dict(balance="prior"),
+    "retain, prior and rule": BEFORE | dict(balance="both"),
+    "retain, plain": BEFORE | dict(balance="plain"),
+    "retain, ρ = .3": BEFORE | dict(balance="rho", rho=0.3),
+    "retain, not distilled": BEFORE | dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
     "der++, averaged": dict(method="der++", average=0.999),
-    "retain+consolidate": dict(method="retain", weighting="consolidate"),
+    "retain+consolidate": BEFORE | dict(weighting="consolidate"),
     "retain, learned": ALONE,
-    "retain, ρ = 1": dict(method="retain", balance="rho", rho=1.0),
+    "retain, ρ = 1": BEFORE | dict(balance="rho", rho=1.0),
     "der+++consolidate, averaged": dict(method="der++", weighting="consolidate", average=0.999),
     "der++": dict(method="der++"),
 }
@@ -62,40 +65,32 @@ OUTER = {
     }.items()
 }
 EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
-    "retain, ρ = .28": dict(method="retain", balance="rho", rho=0.282842712474619),
-    "retain, ρ = .28, not distilled": dict(
-        method="retain", balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)
-    ),
+    "retain, ρ = .28": BEFORE | dict(balance="rho", rho=0.282842712474619),
+    "retain, ρ = .28, not distilled": BEFORE
+    | dict(balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
 }
-WHOLE = {"retain": CANDIDATES["retain"]}
-REACH = {"retain, average over half a task": dict(method="retain", average="task")}
-# Stored logits brought up to date at the end of a task, and a memory that classes share equally.
-REFRESHED = {"retain, refreshed": dict(method="retain", refresh=True)}
-OWN = dict(method="retain", refresh=True, refresh_older=False)
-AVERAGED = OWN | dict(averaged_teacher=True)
+REACH = {"retain, average over half a task": BEFORE | dict(average="task")}
+ALL_REFRESHED = {"retain, refreshed": BEFORE | dict(refresh=True)}
+OWN = BEFORE | dict(refresh=True, refresh_older=False)
+AVERAGED = OWN | dict(averaged_teacher=True)  # what retain is now
 LONGER = {  # those that are run with ResNet-18 for 20 epochs, on CIFAR-100, too
     "retain, own samples refreshed": OWN,
-    "retain, own samples refreshed, averaged teacher": AVERAGED,
-    "retain, own samples refreshed, averaged teacher, thrice the logits": AVERAGED
-    | dict(weights=(1.0, 1.0, 1.0, 0.3, 0.5)),
+    "retain": AVERAGED,
+    "retain, thrice the logits": AVERAGED | dict(weights=(1.0, 1.0, 1.0, 0.3, 0.5)),
+    "retain, older samples refreshed": AVERAGED | dict(refresh_older=True),
 }
 SHORTER = {  # those that small networks alone have tried
-    "retain, averaged teacher": dict(method="retain", averaged_teacher=True),
-    "retain, refreshed, averaged teacher": dict(method="retain", refresh=True, averaged_teacher=True),
-    "retain, own samples refreshed, begun as the average": OWN
-    | dict(method=f"{ROOT}/docs/tried.py:Tried", restart=True),
-    "retain, own samples refreshed, averaged teacher, twice the logits": AVERAGED
-    | dict(weights=(1.0, 1.0, 1.0, 0.2, 0.5)),
-    "retain, own samples refreshed, averaged teacher, twice the distillation": AVERAGED
-    | dict(weights=(1.0, 1.0, 2.0, 0.1, 0.5)),
-    "retain, own samples refreshed, averaged teacher, twice the labels": AVERAGED
-    | dict(weights=(1.0, 1.0, 1.0, 0.1, 1.0)),
+    "retain, averaged teacher": BEFORE | dict(averaged_teacher=True),
+    "retain, begun as the average": OWN | dict(method=f"{ROOT}/docs/tried.py:Tried", restart=True),
+    "retain, twice the logits": AVERAGED | dict(weights=(1.0, 1.0, 1.0, 0.2, 0.5)),
+    "retain, twice the distillation": AVERAGED | dict(weights=(1.0, 1.0, 2.0, 0.1, 0.5)),
+    "retain, twice the labels": AVERAGED | dict(weights=(1.0, 1.0, 1.0, 0.1, 1.0)),
 }
-NEWER = (
-    REFRESHED
+NEWER = (  # a memory that classes share equally, too
+    ALL_REFRESHED
     | LONGER
     | {
-        f"retain, {name}": dict(method="retain", **options)
+        f"retain, {name}": BEFORE | options
         for name, options in {
             "balanced": dict(policy="balanced"),
             "refreshed, balanced": dict(refresh=True, policy="balanced"),
@@ -104,17 +99,18 @@ NEWER = (
         }.items()
     }
 )
-WITHOUT = {
-    f"without {name}": dict(method="retain", **options)
-    for name, options in {
-        "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
-        "the rule": dict(balance="plain"),
-        "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
-        "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
-        "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
-        "the average": dict(average=0.0),
-    }.items()
+PARTS = {
+    "new against old": dict(weights=(1.0, 0.0, 1.0, 0.1, 0.5)),
+    "the rule": dict(balance="plain"),
+    "distillation": dict(weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
+    "logits of the memory": dict(weights=(1.0, 1.0, 1.0, 0.0, 0.5)),
+    "labels of the memory": dict(weights=(1.0, 1.0, 1.0, 0.1, 0.0)),
+    "the average": dict(average=0.0),
+    "the teacher's average": dict(averaged_teacher=False),
+    "refreshing": dict(refresh=False),
 }
+WITHOUT = {f"without {name}": dict(method="retain", **options) for name, options in PARTS.items()}
+LESS = {f"first form, without {name}": BEFORE | options for name, options in [*PARTS.items()][:6]}
 SMALL = {  # stream: settings and memories
     "digits": (dict(network="mlp", epochs=10), (20, 50, 100, 200)),
     "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
@@ -171,7 +167,7 @@ def cifar100(given: argparse.Namespace) -> list[Experiment]:
 
 def tested(given: argparse.Namespace) -> dict[str, dict]:
     """`retain`, unless others are asked for."""
-    return WHOLE if given.only == ALL else some(WHOLE | REACH | NEWER, given.only)
+    return WHOLE if given.only == ALL else some(WHOLE | FIRST | REACH | NEWER, given.only)
 
 
 def some(rows: dict[str, dict], pattern: str) -> dict[str, dict]:
@@ -237,11 +233,15 @@ OTHERS = {
 
 
 ROWS = {
-    "learned": WHOLE | OUTER,
+    "learned": FIRST | OUTER,
     "ablation": WHOLE | WITHOUT,
-    "average": WHOLE | REACH,
-    "newer": WHOLE | NEWER | SHORTER,
-    "test": WHOLE | REFRESHED | {label: CANDIDATES[label] for label in ("der++, averaged", "der++")} | OTHERS,
+    "average": FIRST | REACH,
+    "newer": FIRST | NEWER | SHORTER,
+    "test": WHOLE
+    | FIRST
+    | ALL_REFRESHED
+    | {label: CANDIDATES[label] for label in ("der++, averaged", "der++")}
+    | OTHERS,
 }
 
 
@@ -275,7 +275,8 @@ def small_rows(stream: str, kind: str, seeds: list[int], memories: list[int] | N
 def row(experiment: Experiment, kind: str = "") -> str:
     """The row it is a run of, in the words of the ablation if that is its kind."""
     same = dict(memory=policy(experiment.memory)[1], epochs=experiment.training.epochs, seed=experiment.seed)
-    rows = WHOLE | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | NEWER | EARLIER
+    others = LESS | WITHOUT if kind == "ablation" else CANDIDATES | OUTER | REACH | NEWER | EARLIER
+    rows = WHOLE | FIRST | others
     found = zip(rows, each(rows, **same))
     return next((label for label, one in found if replace(one, stream=experiment.stream) == experiment), "another")
 

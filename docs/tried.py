@@ -10,7 +10,7 @@ REACHES = {"quarter": 0.25, "whole": 1.0}  # of a task, that an average reaches 
 class Tried(Retain):
     """Retain, with other averages beside the one that is tested. `restart`: a task begins as that average."""
 
-    later = ("refresh_older",)
+    later = {"refresh_older": True, "averaged_teacher": False}
     derived = ("others",)
 
     def __init__(
@@ -20,8 +20,15 @@ class Tried(Retain):
         refresh: bool = False,
         restart: bool = False,
         refresh_older: bool = True,
+        averaged_teacher: bool = False,
     ):
-        super().__init__(weighting, by_heart=by_heart, refresh=refresh, refresh_older=refresh_older)
+        super().__init__(
+            weighting,
+            by_heart=by_heart,
+            refresh=refresh,
+            refresh_older=refresh_older,
+            averaged_teacher=averaged_teacher,
+        )
         self.restart = restart
         self.others = {name: Average(0.5) for name in REACHES} | {"0.999": Average(0.999)}
 

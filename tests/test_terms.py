@@ -449,15 +449,17 @@ def test_an_average_is_a_setting_of_the_training_and_older_runs_keep_their_hashe
         Experiment.of("er", average="tasks")
 
 
-def test_an_option_that_came_later_leaves_older_runs_their_names():
+def test_an_option_that_came_later_leaves_older_runs_their_names_and_what_they_mean():
     given = dict(memory=500, precision="bfloat16", network="resnet18")
-    before, now = (Experiment.of("retain", "cifar10", refresh=refresh, **given) for refresh in (False, True))
+    first = dict(refresh=False, refresh_older=True, averaged_teacher=False)
+    before, now = (Experiment.of("retain", "cifar10", **given, **own) for own in (first, {}))
     assert before.name == "cifar10-retain-m500-e50-s0-5479bdb6", "as in results/cifar10"
-    assert before == Experiment.of("retain", "cifar10", **given) and now != before
-    for experiment, refresh in ((before, False), (now, True)):
+    assert not {*first} & {*before.document()["method"]["options"]} and now != before
+    for experiment, own in ((before, first), (now, dict(refresh=True, refresh_older=False, averaged_teacher=True))):
         again = Experiment.parse(experiment.document())
-        assert again == experiment and again.build().refresh is refresh
-    assert "refresh" not in before.document()["method"]["options"]
+        built = vars(again.build())
+        assert again == experiment and {name: built[name] for name in own} == own
+        assert {name: again.settings()[name] for name in own} == own
 
 
 def test_an_average_over_half_a_task_knows_how_many_steps_the_task_has():

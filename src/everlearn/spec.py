@@ -104,7 +104,7 @@ def look_up(kind: str, given: Any) -> Found:
                 f"put it back as it was, when the hash of its source was {given.source}; "
                 "a run's folder has a copy of it, source.zip"
             )
-        return Found(given.name, thing, given.source, given.at, dict(given.options))
+        return Found(given.name, thing, given.source, given.at, unsaid(kind, thing) | dict(given.options))
     if isinstance(given, Mapping):
         if not isinstance(given.get("name"), str):
             raise BadInput(f"this {kind} has no name; write {{ name = …, option = … }}")
@@ -163,6 +163,12 @@ def options_of(kind: str, thing: Callable) -> dict[str, inspect.Parameter]:
         for name, parameter in inspect.signature(thing).parameters.items()
         if parameter.kind not in skipped and name not in GIVEN[kind]
     }
+
+
+def unsaid(kind: str, thing: Callable) -> dict[str, Any]:
+    """The options that came after some records (a class's `later`), and what those that lack them were made with."""
+    later = getattr(thing, "later", {})
+    return {name: later[name] for name in options_of(kind, thing) if name in later} if later else {}
 
 
 WANTED = {int: "a whole number", float: "a number", bool: "true or false"}

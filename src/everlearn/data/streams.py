@@ -115,7 +115,7 @@ def setting(name: str) -> Setting | None:
     return STREAMS[name]
 
 
-PICTURES = ("size", "strict")  # options of folder:DIR alone
+PICTURES = {"size": None, "strict": False}  # options of folder:DIR alone, and their defaults
 
 
 def of_pictures(name: str) -> bool:

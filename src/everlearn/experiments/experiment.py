@@ -21,7 +21,7 @@ from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
 from everlearn.methods.base import Method
-from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as
+from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as, unsaid
 from everlearn.training import Training
 from everlearn.weightings.base import weights_of
 
@@ -161,7 +161,8 @@ class Experiment:
         flat |= {"network": self.network and self.network.name, "memory": self.memory, "seed": self.seed}
         flat |= self._training()
         for kind in ("stream", "method", "weighting", "network"):
-            for key, value in getattr(self, kind).options if getattr(self, kind) else ():
+            spec = getattr(self, kind)
+            for key, value in (_changed(kind, spec.name) | dict(spec.options)).items() if spec else ():
                 flat[f"{kind}.{key}" if key in flat else key] = value
         return flat
 
@@ -197,11 +198,22 @@ class Experiment:
 
 def _built(kind: str, spec: Spec, **given: Any) -> Any:
     """What a spec stands for; a record may have been written by hand."""
-    thing = look_up(kind, spec).thing
+    found = look_up(kind, spec)
+    thing = found.thing
     for key, _ in spec.options:
         if key not in (known := options_of(kind, thing)):
             raise unknown(f"option of {spec.name}", key, known)
-    return thing(**given, **dict(spec.options))
+    return thing(**given, **found.given)
+
+
+@functools.cache
+def _changed(kind: str, name: str) -> dict[str, Any]:
+    """Options of what is built in whose default is another now than what records that lack them were made with."""
+    if kind not in ("method", "weighting") or name not in registry.BUILT_IN[kind]:
+        return {}
+    thing = registry.find(kind, name)
+    known = options_of(kind, thing)
+    return {key: value for key, value in unsaid(kind, thing).items() if value != known[key].default}
 
 
 def _weighed(method: Any, weighting: Any) -> tuple[Any, Any]:
@@ -233,10 +245,11 @@ def _options(kind: str, found: Found) -> dict[str, inspect.Parameter]:
 
 
 def _written(kind: str, found: Found, options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Options as they are kept. Some came later: while nobody sets them, older runs keep their hashes."""
-    later = streams.PICTURES if found.thing is streams.load else getattr(found.thing, "later", ())
-    unset = [key for key, p in _options(kind, found).items() if key in later and options[key] == p.default]
-    return tuple(sorted((key, frozen(value)) for key, value in options.items() if key not in unset))
+    """Options as they are kept. Some came later: those that are what they were before keep older runs' hashes."""
+    later = streams.PICTURES if found.thing is streams.load else unsaid(kind, found.thing)
+    return tuple(
+        sorted((key, frozen(value)) for key, value in options.items() if key not in later or value != later[key])
+    )
 
 
 def _data(given: Any, data: Path | str | None) -> Found:

@@ -15,7 +15,7 @@ memory's logits, too. See `everlearn.terms.Decoupled`.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
@@ -28,7 +28,12 @@ class Retain(DERpp):
     names = ("new", "apart", "old heads", "dark", "memory")
     weights = preset = (1.0, 1.0, 1.0, 0.1, 0.5)
     averages = 0.999
-    later: ClassVar[tuple[str, ...]] = ("by_heart", "refresh", "refresh_older", "averaged_teacher")
+    later: ClassVar[dict[str, Any]] = {  # options that came after some records, and what those were made with
+        "by_heart": BY_HEART,
+        "refresh": False,
+        "refresh_older": True,
+        "averaged_teacher": False,
+    }
 
     def __init__(
         self,
@@ -37,9 +42,9 @@ class Retain(DERpp):
         rho: float = 0.1,
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
-        refresh: bool = False,
-        refresh_older: bool = True,
-        averaged_teacher: bool = False,
+        refresh: bool = True,
+        refresh_older: bool = False,
+        averaged_teacher: bool = True,
     ):
         super().__init__(weighting)
         self.decoupled, self.distilled = Decoupled(balance, rho, by_heart), Distilled(temperature, averaged_teacher)

@@ -45,7 +45,7 @@ class Relational(Phased):
     rrn_lr: float = 1e-3
     rrn_weight_decay: float = 1e-4
     learned: Sequence[str] = ()  # names of the terms whose weights it learns, the others at their preset; (): all
-    later: ClassVar[tuple[str, ...]] = ("learned",)
+    later: ClassVar[dict[str, Any]] = {"learned": ()}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -134,7 +134,7 @@ class Relation(Relational):
     outer_rows: str = "all"
     outer_views: str = "usual"
     outer_new: bool = False
-    later: ClassVar[tuple[str, ...]] = ("learned", "outer_rows", "outer_views", "outer_new")
+    later: ClassVar[dict[str, Any]] = {"learned": (), "outer_rows": "all", "outer_views": "usual", "outer_new": False}
 
     KNOWN: ClassVar = {
         "order": ORDERS,
