@@ -70,7 +70,7 @@ EARLIER = {  # by a rule of an earlier commit, ρ = min(1, 6/√R)
     | dict(balance="rho", rho=0.282842712474619, weights=(1.0, 1.0, 0.0, 0.1, 0.5)),
 }
 REACH = {"retain, average over half a task": BEFORE | dict(average="task")}
-ALL_REFRESHED = {"retain, refreshed": BEFORE | dict(refresh=True)}
+ALL_REFRESHED = {"retain, first form, refreshed": BEFORE | dict(refresh=True)}
 OWN = BEFORE | dict(refresh=True, refresh_older=False)
 AVERAGED = OWN | dict(averaged_teacher=True)  # what retain is now
 LONGER = {  # those that are run with ResNet-18 for 20 epochs, on CIFAR-100, too

@@ -26,7 +26,10 @@ def files(folder: str) -> list[Path]:
     return sorted((ROOT / folder).glob("*.json"))
 
 
-VARIANTS = {"retain": {"retain, refreshed": (("refresh", True),)}}  # by method: what else has a row of its own
+FIRST = (("refresh", False), ("refresh_older", True), ("averaged_teacher", False))
+VARIANTS = {  # by method: what else has a row of its own
+    "retain": {"retain, first form": FIRST, "retain, first form, refreshed": (("refresh", True), *FIRST[1:])}
+}
 
 
 @cache
@@ -49,10 +52,12 @@ def named(run: dict) -> list[str]:
     """What tells a run from others but for its seed: method, memory, weights and order of update. Beside the method
     stands what else is not as published."""
     e = experiment(run)
-    here, expected = e.settings(), usual(e).settings()
+    variants = VARIANTS.get(e.label, {}).items()
+    label, other = next(((label, other) for label, other in variants if e == usual(e, *other)), (e.label, ()))
+    here, expected = e.settings(), usual(e, *other).settings()
     odd = [f"{key} {here[key]}" for key in here if key not in ("weights", "order") and here[key] != expected.get(key)]
     weights = ", ".join(f"{w:g}" for w in e.weighting["weights"])
-    return [", ".join([f"`{e.label}`", *odd]), str(e.memory), weights, e.weighting.get("order", "–")]
+    return [", ".join([f"`{label}`", *odd]), str(e.memory), weights, e.weighting.get("order", "–")]
 
 
 def every_run(stream: str = "cifar10") -> list[dict]:
