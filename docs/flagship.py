@@ -78,6 +78,7 @@ LONGER = {  # those that are run with ResNet-18 for 20 epochs, on CIFAR-100, too
     "retain": AVERAGED,
     "retain, thrice the logits": AVERAGED | dict(weights=(1.0, 1.0, 1.0, 0.3, 0.5)),
     "retain, older samples refreshed": AVERAGED | dict(refresh_older=True),
+    "retain, older samples refreshed, centred": AVERAGED | dict(refresh_older="centred"),
 }
 SHORTER = {  # those that small networks alone have tried
     "retain, averaged teacher": BEFORE | dict(averaged_teacher=True),

@@ -208,7 +208,7 @@ def test_agreement_is_the_squared_distance_of_two_views_probabilities():
         assert float(loss[row]) == pytest.approx(sum((a - b) ** 2 for a, b in zip(p, q)), abs=1e-12)
 
 
-@pytest.mark.parametrize(("average", "older"), [(0.0, True), (0.9, True), (0.9, False)])
+@pytest.mark.parametrize(("average", "older"), [(0.0, True), (0.9, True), (0.9, False), (0.9, "centred")])
 def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(average, older):
     stream = toy(tasks=3)
     network = MLP(stream.shape, C)
@@ -220,11 +220,14 @@ def test_refreshed_logits_are_the_tested_networks_of_the_classes_that_were_met(a
     Refreshed(older).end_task(learner, stream.tasks[1])
     x, y = learner.memory.held()
     assert {*y.tolist()} & {*OLD} and {*y.tolist()} & {*NEW}, "or nothing is shown"
-    for row, (sample, label) in enumerate(zip(x, y.tolist())):
-        now = learner.logits(sample[None])[0].tolist()
+    now = [learner.logits(sample[None])[0].tolist() for sample in x]
+    olds = [row for row, label in enumerate(y.tolist()) if label in OLD]
+    for row, label in enumerate(y.tolist()):
         for c in range(C):
             known = c in (*OLD, *NEW) if label in NEW else older and c in NEW
-            expected = now[c] if known else float(before[row, c])
+            expected = now[row][c] if known else float(before[row, c])
+            if older == "centred" and label in OLD and c in NEW:
+                expected -= sum(now[i][c] - float(before[i, c]) for i in olds) / len(olds)
             assert float(learner.memory.stored["logits"][row, c]) == pytest.approx(expected, abs=1e-12)
 
 
@@ -330,7 +333,7 @@ def test_the_rule_is_300_over_how_often_the_memory_was_rehearsed_and_never_more_
 
 # Retain ---------------------------------------------------------------------------------------------------------------
 def retained(
-    stream, network: nn.Module, refresh: bool, older: bool, averaged: bool, *, memory: int, epochs: int, size: int
+    stream, network: nn.Module, refresh: bool, older: bool | str, averaged: bool, *, memory: int, epochs: int, size: int
 ) -> dict:
     """Retain as one would write it down, its average too: python lists for a memory, torch's own optimiser."""
     optimiser, held, presented, seen, steps = torch.optim.SGD(network.parameters(), lr=0.05), {}, 0, set(), 0
@@ -391,16 +394,19 @@ def retained(
         seen |= set(task.classes)
         tested = CNN(stream.shape, stream.classes).double()
         tested.load_state_dict(mean, strict=False)
+        said = {slot: tested.eval()(prepare(image[None]))[0].detach() for slot, (image, *_) in held.items()}
+        others = [said[slot] - logits for slot, (_, label, logits) in held.items() if int(label) not in task.classes]
         for slot, (image, label, logits) in held.items() if refresh else ():
-            now = tested.eval()(prepare(image[None]))[0].detach()
             own = int(label) in task.classes
-            known = [c in seen if own else older and c in task.classes for c in range(6)]
+            known = [c in seen if own else bool(older) and c in task.classes for c in range(6)]
+            now = said[slot] - (sum(others) / len(others) if older == "centred" and not own else 0)
             held[slot] = (image, label, torch.where(torch.tensor(known), now, logits))
     return mean
 
 
 @pytest.mark.parametrize(
-    ("refresh", "older", "averaged"), [(False, True, False), (True, True, False), (True, False, True)]
+    ("refresh", "older", "averaged"),
+    [(False, True, False), (True, True, False), (True, False, True), (True, "centred", True)],
 )
 def test_retain_and_its_average_are_as_written_down(refresh, older, averaged):
     stream = toy(tasks=3, each=13)
@@ -460,6 +466,11 @@ def test_an_option_that_came_later_leaves_older_runs_their_names_and_what_they_m
         built = vars(again.build())
         assert again == experiment and {name: built[name] for name in own} == own
         assert {name: again.settings()[name] for name in own} == own
+
+
+def test_a_wrong_word_for_what_is_refreshed_is_told_all_that_is_right():
+    with pytest.raises(everlearn.BadInput, match="refresh_older 'centered' is not true or false or 'centred'"):
+        Experiment.of("retain", refresh_older="centered")
 
 
 def test_an_average_over_half_a_task_knows_how_many_steps_the_task_has():

@@ -183,11 +183,14 @@ def read_as(key: str, value: Any, kind: Any) -> Any:
         first, *others = (one for one in arguments if one is not types.NoneType)
         try:
             return read_as(key, value, first)
-        except BadInput:
+        except BadInput as error:
             for other in others:
                 with contextlib.suppress(BadInput):
                     return read_as(key, value, other)
-            raise
+            words = [
+                word for one in others if typing.get_origin(one) is typing.Literal for word in typing.get_args(one)
+            ]
+            raise BadInput(" or ".join([str(error), *map(repr, words)])) from None
     if origin is typing.Literal:
         if value not in arguments:
             raise unknown(key, value, map(str, arguments))

@@ -6,16 +6,18 @@ L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old c
 The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the last two
 are DER++'s (Buzzega et al., 2020). With `refresh` stored logits are brought up to date at the end of each task, after
 X-DER (Boschini et al., 2022): those of its own samples and, unless `refresh_older` is false, what older samples have of
-its classes. What is tested is a moving average of the network, as CLS-ER has it (Arani et al., 2022): `average=0` tests
-the network itself. With `averaged_teacher` the network before this task is the one that was tested then. `balance` says
-how s is found: by a `rule`, by a `prior` (balanced softmax, Ren et al., 2020), by `both`, as ρ/t of a `rho` that is
-given, t the tasks before this one, or `plain`, which is 1 and for a weighting to learn. The prior is added to the
-memory's logits, too. See `everlearn.terms.Decoupled`.
+its classes; if it is `centred`, their mean stays what it was. See `everlearn.terms.Refreshed`.
+
+What is tested is a moving average of the network, as CLS-ER has it (Arani et al., 2022): `average=0` tests the network
+itself. With `averaged_teacher` the network before this task is the one that was tested then. `balance` says how s is
+found: by a `rule`, by a `prior` (balanced softmax, Ren et al., 2020), by `both`, as ρ/t of a `rho` that is given, t the
+tasks before this one, or `plain`, which is 1 and for a weighting to learn. The prior is added to the memory's logits,
+too. See `everlearn.terms.Decoupled`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from everlearn.core.terms import Batch, Term, distance
 from everlearn.methods.derpp import DERpp
@@ -43,7 +45,7 @@ class Retain(DERpp):
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
         refresh: bool = True,
-        refresh_older: bool = False,
+        refresh_older: bool | Literal["centred"] = False,
         averaged_teacher: bool = True,
     ):
         super().__init__(weighting)
