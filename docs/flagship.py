@@ -6,10 +6,15 @@ python docs/flagship.py final --data DIR --minutes 20      the test: CIFAR-10, m
 python docs/flagship.py cifar100 --data DIR --minutes 10   the test: CIFAR-100, memory 500, seeds 0 to 2
 python docs/flagship.py small [--data DIR]                 with small networks, on the CPU
 python docs/flagship.py show                               what is on record
+python docs/flagship.py choose                             which candidate becomes the default
 
 Several may be named: the runs of all of them share the GPU. A tenth of the training images of each class is held out,
 the rest is learned, and seeds from 100 on are not reported on the test. The candidates are all of CANDIDATES, and the
 records of all of them are kept, in results/flagship. The same command goes on where it was stopped.
+
+A candidate becomes the default by its mean over four streams, on held-out images: digits and Fashion-MNIST with small
+networks, each the mean over its memories, CIFAR-10 and CIFAR-100 with ResNet-18 for 20 epochs. It has to be the best,
+GAIN points above the default, and on no stream more than LOSS below it.
 """
 
 import argparse
@@ -117,6 +122,7 @@ SMALL = {  # stream: settings and memories
     "fashion-mnist": (dict(network="mlp", epochs=2), (50, 200)),
 }
 ALL = ".*"  # rows
+GAIN, LOSS = 0.3, 1.0  # points of accuracy
 RELATIVE = {"retain": 1.3, "retain+relation": 2.0}  # to DER++'s time on a GPU, of what has no record
 
 
@@ -295,6 +301,36 @@ def show(given: argparse.Namespace) -> None:
             print(f"{folder.name}: {label}: {fmean(values):.2f} ({', '.join(f'{value:.2f}' for value in values)})")
 
 
+def standing(folder: Path = RESULTS / "flagship") -> dict[str, dict[str, float]]:
+    """Held-out accuracies of the rows that were run on all four streams, by row and stream."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for stream in SMALL:
+        for label, run in json.loads((folder / f"{stream}-newer.json").read_text())["rows"].items():
+            of = found.setdefault(label.rpartition(", M = ")[0], {})
+            of.setdefault(stream, []).append(run["summary"]["class_il"]["acc"]["mean"])
+    for path in sorted((folder / "longer").glob("*.json")):
+        run = json.loads(path.read_text())
+        experiment = Experiment.parse(run["experiment"])
+        of = found.setdefault(row(experiment), {})
+        of.setdefault(experiment.stream["of"], []).append(run["class_il"]["acc"])
+    whole = [*SMALL, "cifar10", "cifar100"]
+    return {label: {s: fmean(of[s]) for s in whole} for label, of in found.items() if of.keys() >= {*whole}}
+
+
+def choice(rows: dict[str, dict[str, float]], default: str = "retain") -> str:
+    """The row that is to be the default, by what the first lines of this file lay down."""
+    best = max(rows, key=lambda label: fmean(rows[label].values()))
+    gains = [rows[best][stream] - before for stream, before in rows[default].items()]
+    return best if fmean(gains) >= GAIN and min(gains) >= -LOSS else default
+
+
+def choose(given: argparse.Namespace) -> None:
+    rows = standing(given.records / "flagship")
+    for label, of in rows.items():
+        print(f"{label}: {', '.join(f'{s} {acc:.2f}' for s, acc in of.items())}; mean {fmean(of.values()):.2f}")
+    print(choice(rows))
+
+
 def numbers(words: list[str] | None) -> list[int] | None:
     """`0-4` and `7` as seeds."""
     if words is None:
@@ -305,11 +341,12 @@ def numbers(words: list[str] | None) -> list[int] | None:
 
 TESTS = {"final": final, "cifar100": cifar100}
 GPU = TESTS | {"screen": screen, "ablation": ablation, "longer": longer}
+OTHER = {"small": small, "show": show, "choose": choose}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="+", choices=[*GPU, "small", "show"])
+    parser.add_argument("what", nargs="+", choices=[*GPU, *OTHER])
     parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
@@ -326,9 +363,9 @@ def main() -> None:
     given = parser.parse_args()
     given.seeds = numbers(given.seeds)
     if len(given.what) > 1 and not GPU.keys() >= {*given.what}:
-        parser.error("small and show go alone")
+        parser.error("small, show and choose go alone")
     try:
-        {"small": small, "show": show}.get(given.what[0], on_gpu)(given)
+        OTHER.get(given.what[0], on_gpu)(given)
     except EverlearnError as error:
         sys.exit(f"{error}")
 
