@@ -27,7 +27,7 @@ OPTIONS = {
         temperature=2.0,
         by_heart=300.0,
         refresh=True,
-        refresh_older=False,
+        refresh_older="centred",
         averaged_teacher=True,
     ),
     ("method", "gem"): dict(margin=0.5),

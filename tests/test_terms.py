@@ -458,10 +458,12 @@ def test_an_average_is_a_setting_of_the_training_and_older_runs_keep_their_hashe
 def test_an_option_that_came_later_leaves_older_runs_their_names_and_what_they_mean():
     given = dict(memory=500, precision="bfloat16", network="resnet18")
     first = dict(refresh=False, refresh_older=True, averaged_teacher=False)
-    before, now = (Experiment.of("retain", "cifar10", **given, **own) for own in (first, {}))
-    assert before.name == "cifar10-retain-m500-e50-s0-5479bdb6", "as in results/cifar10"
-    assert not {*first} & {*before.document()["method"]["options"]} and now != before
-    for experiment, own in ((before, first), (now, dict(refresh=True, refresh_older=False, averaged_teacher=True))):
+    second = dict(refresh=True, refresh_older=False, averaged_teacher=True)
+    before, between, now = (Experiment.of("retain", "cifar10", **given, **own) for own in (first, second, {}))
+    names = ("cifar10-retain-m500-e50-s0-5479bdb6", "cifar10-retain-m500-e50-s0-164c9f20")
+    assert (before.name, between.name) == names, "as in results/cifar10"
+    assert not {*first} & {*before.document()["method"]["options"]} and now not in (before, between)
+    for experiment, own in ((before, first), (between, second), (now, second | dict(refresh_older="centred"))):
         again = Experiment.parse(experiment.document())
         built = vars(again.build())
         assert again == experiment and {name: built[name] for name in own} == own

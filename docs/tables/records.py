@@ -28,7 +28,11 @@ def files(folder: str) -> list[Path]:
 
 FIRST = (("refresh", False), ("refresh_older", True), ("averaged_teacher", False))
 VARIANTS = {  # by method: what else has a row of its own
-    "retain": {"retain, first form": FIRST, "retain, first form, refreshed": (("refresh", True), *FIRST[1:])}
+    "retain": {
+        "retain, second form": (("refresh_older", False),),
+        "retain, first form, refreshed": (("refresh", True), *FIRST[1:]),
+        "retain, first form": FIRST,
+    }
 }
 
 

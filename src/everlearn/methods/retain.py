@@ -45,7 +45,7 @@ class Retain(DERpp):
         temperature: float = 2.0,
         by_heart: float = BY_HEART,
         refresh: bool = True,
-        refresh_older: bool | Literal["centred"] = False,
+        refresh_older: bool | Literal["centred"] = "centred",
         averaged_teacher: bool = True,
     ):
         super().__init__(weighting)
