@@ -328,6 +328,7 @@ def test_what_is_as_long_as_the_networks_vector_by_chance_does_not_grow_with_it(
     assert held.shape == (size,) and torch.isfinite(held).all()
 
 
+@pytest.mark.filterwarnings("error::everlearn.errors.Notice")  # nothing is lost, so nothing is said to be
 @pytest.mark.parametrize("name", ["er", "der++", "icarl", "si", "gss"])
 @pytest.mark.parametrize("classes", [None, range(2)])
 def test_a_state_from_before_the_head_grew_takes_all_of_it_back(name, classes):

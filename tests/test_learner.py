@@ -3,6 +3,8 @@
 import contextlib
 import copy
 import re
+import signal
+import threading
 from dataclasses import replace
 
 import pytest
@@ -233,6 +235,91 @@ def test_an_epoch_broken_off_leaves_no_state_to_go_on_from():
         learner.state()
     learner.restore(before)
     assert learner.state().keys() == before.keys()
+
+
+class Interrupted(ER):
+    """Somebody presses Ctrl-C in the middle of the third step."""
+
+    steps = 0
+    derived = ("steps",)
+
+    def remember(self, step, terms):
+        self.steps += 1
+        if self.steps == 3:
+            signal.raise_signal(signal.SIGINT)
+        super().remember(step, terms)
+
+
+def interrupted(**more) -> Learner:
+    torch.manual_seed(0)
+    return Learner(linear(), Interrupted(), classes=range(4), batch=4, memory=8, **more)
+
+
+def test_ctrl_c_waits_for_the_end_of_a_step_and_the_same_update_goes_on_to_the_same_bits():
+    stream, usual = toy(), signal.getsignal(signal.SIGINT)
+    learner, undisturbed = interrupted(inputs=stream.pixels), interrupted(inputs=stream.pixels)
+    undisturbed.method.steps = 3
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0])
+    assert (learner.method.steps, learner.step, learner.tasks) == (3, 3, 0) and learner.state()
+    assert signal.getsignal(signal.SIGINT) is usual
+    for task in stream:
+        learner.update(task)
+        undisturbed.update(task)
+    assert torch.equal(learner.net.theta, undisturbed.net.theta) and learner.tasks == len(stream.tasks)
+
+
+def test_ctrl_c_in_a_callback_is_heard_at_once_and_the_epoch_is_kept():
+    stream, heard = toy(), []
+
+    def callback(learner, record):
+        signal.raise_signal(signal.SIGINT)
+        heard.append("too late")
+
+    learner = Learner(linear(), ER(), classes=range(4), inputs=stream.pixels, batch=4, memory=8, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0], on_epoch=callback)
+    assert not heard and (learner.epoch, learner.step) == (1, 0)
+    learner.update(stream.tasks[0])
+    assert learner.tasks == 1
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    class Twice(ER):
+        def remember(self, step, terms):
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    stream = toy()
+    learner = Learner(linear(), Twice(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0])
+    with refused("broken off in the middle"):
+        learner.state()
+
+
+def test_ctrl_c_in_a_mini_batch_is_heard_when_it_is_learned():
+    x, y = toy().tasks[0].train
+    learner, undisturbed = (interrupted(inputs=toy().pixels) for _ in range(2))
+    undisturbed.method.steps = 3
+    for number in range(5):
+        part = slice(4 * number % 8, 4 * number % 8 + 4)
+        undisturbed.observe(x[part], y[part])
+        with pytest.raises(KeyboardInterrupt) if number == 2 else contextlib.nullcontext():
+            learner.observe(x[part], y[part])
+    assert torch.equal(learner.net.theta, undisturbed.net.theta)
+    assert repr(learner.prequential) == repr(undisturbed.prequential)
+
+
+def test_a_learner_in_another_thread_leaves_ctrl_c_alone():
+    stream = toy()
+    learner, usual, seen = interrupted(inputs=stream.pixels), signal.getsignal(signal.SIGINT), []
+    learner.method.steps = 3
+    look = lambda learner, record: seen.append(signal.getsignal(signal.SIGINT))
+    thread = threading.Thread(target=lambda: learner.update(stream.tasks[0], on_epoch=look))
+    thread.start()
+    thread.join()
+    assert learner.tasks == 1 and {*seen} == {usual}
 
 
 def test_a_question_that_fails_gives_the_network_back():

@@ -18,11 +18,11 @@ from torch import nn
 import everlearn
 from everlearn import ER, EverlearnError, Experiment, Fixed, Learner
 from everlearn.errors import BadInput, Notice
-from everlearn.experiments import endings
 from everlearn.experiments import run as runs
 from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
 from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.learner import endings
 from everlearn.networks import MLP
 
 SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)

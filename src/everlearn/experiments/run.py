@@ -24,11 +24,11 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments import endings, provenance
+from everlearn.experiments import provenance
 from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Done, Store
-from everlearn.learner import Learner
+from everlearn.learner import Learner, endings
 from everlearn.learner import saved as saved_learner
 from everlearn.methods.base import Method
 from everlearn.spec import Spec, look_up, options_of

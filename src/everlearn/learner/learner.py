@@ -24,7 +24,7 @@ from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.errors import BadInput
-from everlearn.learner import forgetting, growth, observing, saved, teaching, unkept, watching
+from everlearn.learner import endings, forgetting, growth, observing, saved, teaching, unkept, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -168,7 +168,8 @@ class Learner(Answering, Estimator):
         sample is read once. `validation`, more such data or a share of these, is tested on after each epoch; with
         `patience` the task ends when that has not got better for so many epochs, and the network is the best epoch's.
         `on_epoch` and `on_task` are called with the learner and a record; what they raise is said in a warning, and
-        `learner.stop()` ends the task after the epoch. `progress` is shown in a terminal, unless it is False.
+        `learner.stop()` ends the task after the epoch. Ctrl-C waits for the end of the step, and the same `update` goes
+        on with the task. `progress` is shown in a terminal, unless it is False.
         """
         with growth.undone(self):
             task, held_out = watching.split(self, self._task(data, labels), validation)
@@ -176,9 +177,10 @@ class Learner(Answering, Estimator):
             steps = self._updating(task, watched.epoch, Randomness.alone)
             with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
                 watched.display = display
-                with contextlib.closing(steps):
+                with endings.heard(endings.CTRL_C), contextlib.closing(steps):
                     for _ in steps:
                         display.step()
+                        endings.let_through()
         watched.task(task)
         return self
 

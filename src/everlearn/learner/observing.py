@@ -17,7 +17,7 @@ from everlearn.core.seeding import Randomness
 from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.learner import growth, teaching, unkept
+from everlearn.learner import endings, growth, teaching, unkept
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -50,7 +50,7 @@ class Prequential:
 def observe(learner: Learner, data: Any, labels: Any = None) -> float:
     """One step on a mini-batch; the accuracy on it beforehand."""
     refuse(learner)
-    with growth.undone(learner):
+    with endings.heard(endings.CTRL_C), growth.undone(learner):
         return _observe(learner, data, labels)
 
 

@@ -37,7 +37,7 @@ def called_again(learner: Learner, *holders: Stateful) -> Iterator[None]:
     What the call binds anew is there again. What it reads of before, such as a count, is not, nor what it leaves.
     """
     made = learner.made
-    carried = {name for name, value in plain(*holders).items() if not alike(made.get(name, ...), value)}
+    carried = {name for name, value in plain(*holders).items() if not alike(made.get(name), value)}
     if not carried:
         yield
         return

@@ -17,6 +17,7 @@ from torch import Tensor
 from everlearn.data import Task
 from everlearn.data.samples import Like
 from everlearn.errors import BadInput, Notice, number
+from everlearn.learner import endings
 from everlearn.learner.labels import coded
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Watched:
         self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
         self.display: Display = Display()
 
+    @endings.at_once()
     def epoch(self, record: dict[str, Any]) -> None:
         self.epochs += 1
         if self.held_out is not None:

@@ -1,11 +1,11 @@
-"""Signals that end a run are heard when its state can be written down."""
+"""Signals that end a training are heard between two steps: there it can be gone on with."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -13,36 +13,37 @@ from everlearn.core import ranks
 
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGXCPU")
 SIGNALS = [getattr(signal, name) for name in NAMES if hasattr(signal, name)]
-_runs = 0  # under way in this process
+CTRL_C = [signal.SIGINT]
+_trainings = 0  # under way in this process
 _usual: dict[int, Any] = {}  # what the signals did before the first of them
 _waiting: list[int] = []
 _open = False  # does nothing wait?
 
 
 @contextlib.contextmanager
-def heard() -> Iterator[None]:
-    """Inside, which is a whole run, a signal waits until `let_through` is called or the run is over, and then does what
-    it always did; one that would end the process at once is an exit.
+def heard(signals: Sequence[int] = SIGNALS) -> Iterator[None]:
+    """Inside, which is a whole training, a signal waits until `let_through` is called or the training is over, and then
+    does what it always did; one that would end the process at once is an exit.
 
     A second Ctrl-C does not wait. Programs may well send the others twice (a pool whose first worker has ended asks all
     of them again), and have SIGKILL. Ranks end together or not at all: there nothing waits. Signals are the main
     thread's.
     """
-    global _runs
-    if ranks.distributed() or threading.current_thread() is not threading.main_thread():
+    global _trainings
+    if ranks.distributed() or not _main_thread():
         yield
         return
-    if not _runs:
-        ours = {number: signal.getsignal(number) for number in SIGNALS}
+    if not _trainings:
+        ours = {number: signal.getsignal(number) for number in signals}
         _usual.update({number: usual for number, usual in ours.items() if usual not in (signal.SIG_IGN, None)})
         for number in _usual:
             signal.signal(number, _hear)
-    _runs += 1
+    _trainings += 1
     try:
         yield
     finally:
-        _runs -= 1
-        if not _runs:
+        _trainings -= 1
+        if not _trainings:
             for number, usual in _usual.items():
                 if signal.getsignal(number) is _hear:
                     signal.signal(number, usual)
@@ -57,6 +58,9 @@ def heard() -> Iterator[None]:
 def at_once() -> Iterator[None]:
     """Inside nothing waits: it takes long, and all there is to know is in the state before it."""
     global _open
+    if not _main_thread():
+        yield
+        return
     _open = True
     try:
         let_through()
@@ -83,8 +87,12 @@ def waiting() -> bool:
 
 def let_through() -> None:
     """Now is the time for what waits."""
-    while _waiting:
+    while _waiting and _main_thread():
         _act(_waiting.pop(0), None)
+
+
+def _main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
