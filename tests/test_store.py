@@ -467,7 +467,7 @@ def test_where_there_is_no_folder_no_run_is_done_and_a_file_is_no_run(tmp_path):
 
 
 def test_a_document_is_written_a_value_a_line_and_leaves_no_draft(tmp_path):
-    module._write(tmp_path / "some.json", {"a": [1, {"b": None}], "c": "ü"})
+    module.write(tmp_path / "some.json", {"a": [1, {"b": None}], "c": "ü"})
     assert (tmp_path / "some.json").read_text() == (
         '{\n "a": [\n  1,\n  {\n   "b": null\n  }\n ],\n "c": "\\u00fc"\n}\n'
     )

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from everlearn import BadInput, Experiment, launchers
 from everlearn.cli import app as cli
-from everlearn.experiments import provenance, studies
+from everlearn.experiments import failures, provenance, studies
 from everlearn.experiments import run as runs
 from everlearn.experiments.published import Figure, published
 from everlearn.experiments.store import Store
@@ -305,6 +305,41 @@ def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
     assert "er, lr = 0.1" in result.stdout and len(finished()) == 2
     document = json.loads(call("study half.toml -q --json").stdout)
     assert len(document["failed"]) == 2 and list(document["rows"]) == ["er, lr = 0.1"]
+
+
+BOOM = """from everlearn import ER
+
+
+class Boom(ER):
+    def rehearse(self, memory):
+        1 / {0}
+        return super().rehearse(memory)
+"""
+
+
+def test_a_run_that_failed_leaves_a_note_until_it_is_begun_again_with_a_mended_file():
+    own, run = Path("boom.py"), "run boom.py:Boom -q --epochs 1 --seeds 2 --set tasks=2"
+    own.write_text(BOOM.format(0))
+    call("run er -q --epochs 1 --set tasks=2")
+    assert call(run).exit_code == 1
+    notes = sorted(Path("runs").glob("*.failed.json"))
+    assert len(notes) == 2 and "in rehearse" in json.loads(notes[0].read_text())["traceback"]
+    words = " ".join(call("compare runs").stdout.split())
+    assert all(f"failed: {note}: ZeroDivisionError" in words for note in notes) and "(boom.py, line 6)" in words
+    Path("runs/other.failed.json").write_text("[]")  # somebody else's
+    own.write_text(BOOM.format(1))
+    assert call(run).exit_code == 0
+    assert not any(note.exists() for note in notes) and Path("runs/other.failed.json").exists()
+    assert "ZeroDivisionError" not in call("compare runs").stdout
+
+
+def test_a_note_of_a_run_that_is_there_is_out_of_date():
+    Path("runs").mkdir()
+    experiment = Experiment.of("er", epochs=1, tasks=2)
+    failures.note(Store("runs"), experiment, ValueError("no room"))
+    assert "no room" in call("compare runs").stderr
+    runs.finish(runs.recorded(experiment, Store("runs"), "cpu", None, None))  # not by a launcher: the note is left
+    assert list(Path("runs").glob("*.failed.json")) and "no room" not in call("compare runs").stdout
 
 
 @pytest.mark.slow

@@ -26,6 +26,7 @@ WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowEr
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
     "study": {"rows"},
+    "failure": {"experiment", "failed"},
     "curves": {"task", "phase", "loss", "weights"},
     "imported": {"imported", "runs"},
     "seeds": {"runs"},
@@ -37,7 +38,7 @@ class Foreign(ValueError):
 
 
 def kind(document: Any) -> str:
-    """What a document is, by its keys: run, study, seeds, imported, again, demo, curves, or foreign."""
+    """What a document is, by its keys: run, study, failure, seeds, imported, again, demo, curves, or foreign."""
     if not isinstance(document, dict) or not document:
         return "foreign"
     for name, keys in KINDS.items():
@@ -90,12 +91,14 @@ def _digests(document: Any, what: str, name: str, place: str) -> list[Digest]:
         ]
     if what == "study":
         return _study(document)
+    if what == "failure":
+        return []
     raise Foreign("it is no record of a run or a study")
 
 
 def failures(document: Any) -> dict[str, str]:
-    """The runs of a study that failed, and why."""
-    wrong = document.get("failed") if kind(document) == "study" else None
+    """The runs that failed, of a study or on their own, and why."""
+    wrong = document.get("failed") if kind(document) in ("study", "failure") else None
     return {str(run): str(why) for run, why in wrong.items()} if isinstance(wrong, dict) else {}
 
 

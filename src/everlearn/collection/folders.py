@@ -15,7 +15,7 @@ from everlearn.collection import documents
 from everlearn.collection.index import Index, stamp
 from everlearn.collection.model import Problem, Run, Unfinished
 from everlearn.errors import BadInput
-from everlearn.experiments import seals
+from everlearn.experiments import failures, seals
 from everlearn.experiments.results import LINES, RESULT, read_opened
 from everlearn.experiments.store import CHECKPOINT
 
@@ -130,7 +130,9 @@ class Look:
             self._remembered(file, self._relative(file), read, found, lambda: not wrong)
         except documents.Foreign as error:
             strange.problems.append(Problem("foreign", file, str(error)))
-        found.problems += [Problem("failed", file.parent / run, why) for run, why in wrong.items()]
+        left = {run: why for run, why in wrong.items() if not (file.parent / run).is_dir()}  # nor ran since
+        place = lambda run: file if file.name == f"{run}{failures.SUFFIX}" else file.parent / run
+        found.problems += [Problem("failed", place(run), why) for run, why in left.items()]
 
     def _remembered(
         self, place: Path, name: str, read: Callable[[], Read], found: Found, keep: Callable[[], bool] = lambda: True

@@ -165,7 +165,7 @@ class Store:
                     raise Done(f"{final} is there already")
                 _empty(part, leaving=(LOCK, LOCK + ALIVE, LINES, *(() if fresh else (CHECKPOINT,))))
                 with open(part / LINES, "a", opener=here) as metrics:
-                    _write(part / "experiment.json", experiment.document())
+                    write(part / "experiment.json", experiment.document())
                     if (source := sources.archive(experiment)) is not None:
                         (part / sources.ARCHIVE).write_bytes(source)
                     yield Recording(part, metrics, every, experiment.hash)
@@ -189,7 +189,7 @@ def _seal(part: Path) -> None:
     if result.sealed:  # it was made elsewhere, and its files have come a long way
         seals.check(part, result.files)
     else:
-        _write(part / RESULT, seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING))))
+        write(part / RESULT, seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING))))
     for file in part.iterdir():
         _sync(file)
     _sync(part)
@@ -356,7 +356,7 @@ class Recording:
         self._sum.update(words.encode())
 
     def result(self, document: dict) -> None:
-        _write(self.folder / RESULT, document)
+        write(self.folder / RESULT, document)
 
     def tensors(self, name: str, tensors: dict) -> None:
         # Not by safetensors itself: a full disk is to be an OSError like any other.
@@ -379,7 +379,7 @@ def _bytes(tensors: dict) -> bytes:
     return save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
 
 
-def _write(path: Path, document: dict) -> None:
+def write(path: Path, document: dict) -> None:
     """Whole, or not at all: a crash leaves what was there before."""
     draft = path.with_name(f"{path.name}.new")
     draft.write_text(json.dumps(document, indent=1) + "\n")

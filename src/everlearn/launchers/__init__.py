@@ -21,7 +21,7 @@ import torch
 from everlearn import arguments, registry
 from everlearn.core import ranks
 from everlearn.errors import BadInput, EverlearnError, short_of_memory
-from everlearn.experiments import run
+from everlearn.experiments import failures, run
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Busy, Damaged, Done, Store
 
@@ -76,6 +76,7 @@ def perform(
     job = Job(store, device_of(on, device, more.get("options", {})), **more)
     done = set() if job.fresh else {*store.done(experiments)}
     todo = ranks.broadcast_object([experiment for experiment in experiments if experiment not in done])
+    failures.clear(store, todo)
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:
@@ -93,6 +94,7 @@ def perform(
                 continue
             if error is not None:
                 wrong[experiment] = error
+                failures.note(store, experiment, error)
             report(experiment, DONE)
         if len(busy) == len(todo):
             time.sleep(PATIENCE)

@@ -1,0 +1,41 @@
+"""A note of a run that failed, beside the runs, until it is begun again: why, where, and with which settings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable
+
+from everlearn.experiments import provenance, seals
+from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.store import Store, write
+
+SUFFIX = ".failed.json"
+
+
+def note(store: Store, experiment: Experiment, error: Exception) -> None:
+    """What went wrong, and its traceback if it came with one. Where it cannot be written, it has been said."""
+    document = {
+        "failed": {experiment.name: str(error)},
+        "experiment": experiment.document(),
+        "finished": provenance.now(),
+        "traceback": getattr(error, "traceback", ""),
+    }
+    with contextlib.suppress(OSError):
+        write(store.root / f"{experiment.name}{SUFFIX}", document)
+
+
+def clear(store: Store, experiments: Iterable[Experiment]) -> None:
+    """They are begun again, perhaps with another version of a file of one's own: a mistake in it has been mended."""
+    notes = [*store.root.glob(f"*{SUFFIX}")]
+    again = {_unversioned(experiment.document()) for experiment in experiments} if notes else set()
+    for path in notes:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # whoever wrote it
+            if _unversioned(seals.read(path)["experiment"]) in again:
+                path.unlink(missing_ok=True)
+
+
+def _unversioned(document: dict) -> str:
+    """The settings without the hashes of files."""
+    plain = lambda of: {key: value for key, value in of.items() if key != "source"} if isinstance(of, dict) else of
+    return json.dumps({key: plain(of) for key, of in document.items()}, sort_keys=True)
