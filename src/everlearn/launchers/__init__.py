@@ -94,7 +94,8 @@ def perform(
                 continue
             if error is not None:
                 wrong[experiment] = error
-                failures.note(store, experiment, error)
+                if not isinstance(error, BadInput):  # which is answered in a sentence, and wants another command
+                    failures.note(store, experiment, error)
             report(experiment, DONE)
         if len(busy) == len(todo):
             time.sleep(PATIENCE)
