@@ -43,13 +43,14 @@ def over(own: list[dict], others: list[dict]) -> str:
 
 
 def screened(kind: str) -> str:
-    """What was tried on held-out training images, best first."""
+    """What was tried on held-out training images, best first; in an ablation the first form after the present one."""
     rows: dict[tuple[int, str], list[dict]] = {}
     for path in files(f"results/flagship/{kind}"):
         run = record(path)
         e = experiment(run)
         rows.setdefault((e.memory, flagship.row(e, kind)), []).append(run)
-    rank = lambda key: (key[0], -metrics.across(rows[key])["class_il"]["acc"]["mean"])
+    later = lambda label: kind == "ablation" and "first form" in label
+    rank = lambda key: (key[0], later(key[1]), -metrics.across(rows[key])["class_il"]["acc"]["mean"])
     return markdown(
         ["on held-out images", "memory", *HEADER, GAIN],
         [
