@@ -14,6 +14,7 @@ from torch import nn
 
 import everlearn
 from everlearn import ER, Consolidate, DERpp, Fixed, Learner, Pixels, Relation, Task, Training, Weighting
+from everlearn.learner import endings
 from everlearn.networks import CNN
 
 
@@ -319,6 +320,97 @@ def test_ctrl_c_in_a_mini_batch_is_heard_when_it_is_learned(ctrl_c):
     assert repr(learner.prequential) == repr(undisturbed.prequential)
 
 
+def test_ctrl_c_at_the_end_of_a_task_is_heard_when_it_is_learned_and_the_same_update_learns_it_no_more(ctrl_c):
+    class AtTheEnd(ER):
+        def end_task(self, learner, task):
+            signal.raise_signal(signal.SIGINT)
+
+    stream, told = toy(), []
+    learner = Learner(linear(), AtTheEnd(), classes=range(4), inputs=stream.pixels, batch=4, memory=8, epochs=2)
+    update = lambda task: learner.update(task, on_task=lambda learner, record: told.append(record))
+    for number, task in enumerate(stream):
+        with pytest.raises(KeyboardInterrupt):
+            update(task)
+        theta = learner.net.theta.detach().clone()
+        assert (learner.tasks, len(told)) == (number + 1, number)
+        update(task)
+        assert torch.equal(learner.net.theta, theta) and (learner.tasks, len(told)) == (number + 1, number + 1)
+        assert (told[-1]["task"], told[-1]["epochs"]) == (number, 2)
+
+
+class Teaching(ER):
+    """A method that teaches another learner in the middle of its third step."""
+
+    def __init__(self, other: Learner):
+        super().__init__()
+        self.others, self.steps = [other], 0
+
+    def remember(self, step, terms):
+        self.steps += 1
+        if self.steps == 3:
+            self.others[0].update(toy().tasks[0])
+            self.others[0].update(toy().tasks[1])
+        super().remember(step, terms)
+
+
+def test_ctrl_c_in_a_learner_within_anothers_step_waits_for_the_end_of_that_step(ctrl_c):
+    stream = toy()
+    other = interrupted(inputs=stream.pixels)
+    learner = Learner(linear(), Teaching(other), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0])
+    assert learner.step == 3 and learner.state() and other.tasks == 2
+
+
+def test_ctrl_c_in_a_learner_within_anothers_callback_leaves_both_where_they_go_on(ctrl_c):
+    stream = toy()
+    other = interrupted(inputs=stream.pixels)
+    learner = Learner(linear(), ER(), classes=range(4), inputs=stream.pixels, batch=4, memory=8, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(stream.tasks[0], on_epoch=lambda learner, record: other.update(stream.tasks[0]))
+    assert (learner.epoch, other.step) == (1, 3) and learner.state() and other.state()
+    for one in (other, learner):
+        one.update(stream.tasks[0])
+        assert one.tasks == 1
+
+
+@pytest.mark.parametrize("at", [4, 8, 12, 22, 26, 30, "last"])
+def test_early_stopping_goes_on_after_ctrl_c_to_the_same_bits(ctrl_c, at):
+    stream, ends = toy(), []
+    (x, y), test = stream.tasks[0].train, stream.tasks[0].test
+    for stopped in (None, at):
+        learner = interrupted(inputs=stream.pixels, epochs=12, lr=0.001)
+        learner.method.steps = -stopped + 3 if isinstance(stopped, int) else 3
+        told = []
+
+        def callback(learner, record, stopped=stopped, told=told):
+            told.append(record["epoch"])
+            if stopped == "last" and record["epoch"] == 9:
+                signal.raise_signal(signal.SIGINT)
+
+        count = lambda learner, record, told=told: told.append(record["epochs"])
+        how = dict(validation=test, patience=3, on_epoch=callback, on_task=count)
+        with pytest.raises(KeyboardInterrupt) if stopped else contextlib.nullcontext():
+            learner.update(x, y, **how)
+        if stopped:
+            learner.update(x, y, **how)
+        ends.append((learner.net.theta.detach().clone(), told))
+    (one, told), (other, again) = ends
+    assert torch.equal(one, other) and told == again == [*range(10), 10], "of 12 epochs, the best being the seventh"
+
+
+def test_a_learner_in_another_thread_lets_nothing_through_that_waits_here(ctrl_c):
+    stream, done = toy(), []
+    other = interrupted(inputs=stream.pixels)
+    other.method.steps = 3
+    with pytest.raises(KeyboardInterrupt), endings.heard(endings.CTRL_C):
+        signal.raise_signal(signal.SIGINT)
+        thread = threading.Thread(target=lambda: done.append(other.update(stream.tasks[0])))
+        thread.start()
+        thread.join()
+        assert done and endings.waiting()
+
+
 def test_a_learner_in_another_thread_leaves_ctrl_c_alone(ctrl_c):
     stream = toy()
     learner, seen = interrupted(inputs=stream.pixels), []
@@ -575,6 +667,10 @@ def test_what_is_wrong_with_fields_of_ones_own_is_told(own, words):
         (dict(training={"epochs": 3}), "training must be a Training or None, not a dict"),
         (dict(training=Training(), lr=0.1), "lr is a part of `training`; give either, not both"),
         (dict(learning_rate=0.1), "unknown setting of a Learner 'learning_rate'"),
+        (
+            dict(method="retain", refresh_older=False),
+            "an option of Retain; make it with that: Learner(network, Retain(",
+        ),
         (dict(method="err"), "unknown method 'err'; did you mean"),
         (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
         (dict(inputs=255), "inputs must be a Pixels or an Inputs or a function of 1 or None, not 255"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,6 +26,7 @@ from everlearn.data.inputs import called
 from everlearn.data.tables import place
 from everlearn.errors import BadInput, EverlearnError, Notice, number, parsed, shown, unknown
 from everlearn.methods.base import Method
+from everlearn.registry import find, parts
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
@@ -39,10 +41,14 @@ def numbers(**settings: float) -> None:
         number(name, value, **SETTINGS[name])
 
 
-def training(given: Training | None, settings: Mapping[str, Any]) -> Training:
-    """A Training, or the one these settings make."""
+def training(given: Training | None, settings: Mapping[str, Any], method: Any = None) -> Training:
+    """A Training, or the one these settings make; `method` is the learner's, or its name."""
     for name in settings:
         if name not in (known := [field.name for field in fields(Training)]):
+            kind = find("method", parts(method)[0]) if isinstance(method, str) else type(method)
+            if name in inspect.signature(kind).parameters:
+                own = kind.__name__
+                raise BadInput(f"{name} is an option of {own}; make it with that: Learner(network, {own}({name}=…))")
             raise unknown(
                 "setting of a Learner", name, [*known, "classes", "memory", "training", "inputs", "seed", "device"]
             )

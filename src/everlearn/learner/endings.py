@@ -61,12 +61,34 @@ def at_once() -> Iterator[None]:
     if not _main_thread():
         yield
         return
-    _open = True
+    before, _open = _open, True
     try:
         let_through()
         yield
     finally:
+        _open = before
+
+
+@contextlib.contextmanager
+def between_steps() -> Iterator[bool]:
+    """Inside, which is a learner's own training, Ctrl-C waits. May it be let through between two steps?
+
+    It may not within a step of another training, which could not be gone on with then: it is that one's to hear. In
+    another's callback it may.
+    """
+    global _open
+    if not _main_thread() or (_trainings and not _open):
+        yield False
+        return
+    before = _open
+    with heard(CTRL_C):
         _open = False
+        try:
+            yield True
+        finally:
+            _open = before
+    if before:
+        let_through()
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.errors import BadInput
-from everlearn.learner import endings, forgetting, growth, observing, saved, teaching, unkept, watching
+from everlearn.learner import forgetting, growth, observing, saved, teaching, unkept, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -82,7 +82,7 @@ class Learner(Answering, Estimator):
         dtype: torch.dtype = torch.float32,
         **settings: Any,
     ) -> None:
-        training = checks.training(training, settings)
+        training = checks.training(training, settings, method)
         given = dict(method=method, weighting=weighting, classes=classes, memory=memory, training=training)
         given |= dict(inputs=inputs, capture=capture, compile=compile, seed=seed, device=device, dtype=dtype)
         self._keep_first(network, given)
@@ -123,6 +123,7 @@ class Learner(Answering, Estimator):
         self._torn = False  # in the middle of a step, or of what ends a task
         self._stopping = False  # at the end of this epoch
         self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
+        self._watched: watching.Watched | None = None  # what was seen of it, in this process
         method.weighting.check(method)
         self.specs = saved.specs(method)
         for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN
@@ -174,13 +175,8 @@ class Learner(Answering, Estimator):
         with growth.undone(self):
             task, held_out = watching.split(self, self._task(data, labels), validation)
             watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
-            steps = self._updating(task, watched.epoch, Randomness.alone)
-            with on_own_stream(), self._threads(), torch.enable_grad(), watching.shown(self, task, progress) as display:
-                watched.display = display
-                with endings.heard(endings.CTRL_C), contextlib.closing(steps):
-                    for _ in steps:
-                        display.step()
-                        endings.let_through()
+            with on_own_stream(), self._threads(), torch.enable_grad():
+                watched.teach(task, progress)
         watched.task(task)
         return self
 
@@ -272,8 +268,8 @@ class Learner(Answering, Estimator):
     def observe(self, data: Any, labels: Any = None) -> float:
         """Learn from a mini-batch as it comes, one step, with no task around it; the accuracy on it beforehand.
 
-        `prequential` keeps that accuracy over all that was observed. Methods and weightings that live on the end of
-        tasks or epochs are refused.
+        `prequential` keeps that accuracy over all that was observed. Ctrl-C comes when the mini-batch is learned: go on
+        with the next. Methods and weightings that live on the end of tasks or epochs are refused.
         """
         return observing.observe(self, data, labels)
 
@@ -341,7 +337,7 @@ class Learner(Answering, Estimator):
             state[name] = self.net.laid_out(state[name])
         self.tasks, self.epoch, presented = state["learner.progress"].tolist()
         self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
-        self.memory, self._learning, self._broken_off, self._torn = None, False, False, False
+        self.memory, self._learning, self._broken_off, self._torn, self._watched = None, False, False, False, None
         if memory := part(state, "memory"):
             self.memory = Memory(self.capacity, memory["x"])
             self.memory.restore(memory)

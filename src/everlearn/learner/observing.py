@@ -50,7 +50,7 @@ class Prequential:
 def observe(learner: Learner, data: Any, labels: Any = None) -> float:
     """One step on a mini-batch; the accuracy on it beforehand."""
     refuse(learner)
-    with endings.heard(endings.CTRL_C), growth.undone(learner):
+    with endings.between_steps(), growth.undone(learner):
         return _observe(learner, data, labels)
 
 

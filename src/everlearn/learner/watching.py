@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.core.seeding import Randomness
 from everlearn.data import Task
 from everlearn.data.samples import Like
 from everlearn.errors import BadInput, Notice, number
 from everlearn.learner import endings
 from everlearn.learner.labels import coded
+from everlearn.learner.teaching import marked
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -80,10 +82,54 @@ class Watched:
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
         self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
+        self.stopped = False  # there are to be no more epochs
+        self.ended: Tensor | None = None  # a task that Ctrl-C fell into the end of, by its mark
         self.display: Display = Display()
+        self.hears: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
-    @endings.at_once()
+    def teach(self, task: Task, progress: bool | None) -> None:
+        """The task, step by step. After Ctrl-C the same again goes on with it."""
+        learner, mark = self.learner, marked(task)
+        before, learner._watched = learner._watched, self
+        if before is not None and before.ended is not None and torch.equal(before.ended, mark):
+            self.go_on(before)
+            return
+        if before is not None and (learner.epoch or learner.step):
+            self.go_on(before)
+            if before.stopped:
+                learner.epoch = learner.epochs
+        tasks = learner.tasks
+        steps = learner._updating(task, self.epoch, Randomness.alone)
+        try:
+            with shown(learner, task, progress) as self.display, endings.between_steps() as free:
+                self.hears = endings.at_once if free else contextlib.nullcontext
+                with contextlib.closing(steps):
+                    for _ in steps:
+                        self.display.step()
+                        if free:
+                            endings.let_through()
+        except KeyboardInterrupt:
+            self.ended = mark if learner.tasks > tasks else None
+            raise
+
+    def go_on(self, before: Watched) -> None:
+        """With what was seen of the task before it was left."""
+        self.epochs = before.epochs
+        if self.held_out is not None and before.held_out is not None:
+            self.best, self.best_epoch, self.kept = before.best, before.best_epoch, before.kept
+
     def epoch(self, record: dict[str, Any]) -> None:
+        """It is in a state to go on from, so Ctrl-C need not wait here."""
+        with self.hears():
+            try:
+                self._epoch(record)
+            finally:
+                self.stopped = self.learner._stopping
+                if self.kept and (self.stopped or record["epoch"] + 1 == self.learner.epochs):
+                    self.learner.net.assign(*self.kept[:2])
+                    self.learner.sgd.restore(self.kept[2])
+
+    def _epoch(self, record: dict[str, Any]) -> None:
         self.epochs += 1
         if self.held_out is not None:
             x, y = self.held_out
@@ -96,9 +142,6 @@ class Watched:
         self.display.epoch(record)
         self.report(record)
         self._call(self.on_epoch, record)
-        if self.kept and (self.learner._stopping or record["epoch"] + 1 == self.learner.epochs):
-            self.learner.net.assign(*self.kept[:2])
-            self.learner.sgd.restore(self.kept[2])
 
     def _network(self) -> tuple[Tensor, Tensor, dict[str, Tensor]] | None:
         """The network and what moves it, where the best one is to be gone back to."""
@@ -109,6 +152,7 @@ class Watched:
         return net.theta.detach().clone(), net.floats(), own
 
     def task(self, task: Task) -> None:
+        self.learner._watched = None
         names = [self.learner.labels.names[c] for c in task.classes]
         record = {"event": "task", "task": self.learner.tasks - 1, "classes": names, "epochs": self.epochs}
         self._call(self.on_task, record | ({"validation": self.best} if self.held_out is not None else {}))
