@@ -13,7 +13,8 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from everlearn import BadInput, Experiment, launchers
+import everlearn
+from everlearn import BadInput, Experiment, launchers, registry
 from everlearn.cli import app as cli
 from everlearn.experiments import failures, provenance, studies
 from everlearn.experiments import run as runs
@@ -331,6 +332,44 @@ def test_a_run_that_failed_leaves_a_note_until_it_is_begun_again_with_a_mended_f
     assert call(run).exit_code == 0
     assert not any(note.exists() for note in notes) and Path("runs/other.failed.json").exists()
     assert "ZeroDivisionError" not in call("compare runs").stdout
+
+
+def test_a_run_that_fails_in_python_leaves_a_note_too_and_one_that_is_run_anew_keeps_what_was_there():
+    own = Path("boom.py")
+    run = lambda **more: everlearn.run("boom.py:Boom", out="runs", epochs=1, tasks=2, **more)
+    own.write_text(BOOM.format("len(self.__dict__.get('fails', [1]))"))
+    run()
+    Boom = registry.find("method", "boom.py:Boom")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Boom, "rehearse", lambda self, memory: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            run(fresh=True)
+    time.sleep(0.01)
+    (note,) = Path("runs").glob("*.failed.json")
+    assert "ZeroDivisionError" in json.loads(note.read_text())["traceback"]
+    assert "division by zero" in " ".join(call("compare runs").stdout.split()), "though the older run is there"
+    run(fresh=True)
+    assert not note.exists()
+
+
+def test_of_several_seeds_the_one_that_failed_is_named_and_the_others_are_kept():
+    own = BOOM.replace("1 / {0}", "1 / (self.learner.seed != 1)")
+    Path("boom.py").write_text(own)
+    result = call("run boom.py:Boom -q --epochs 1 --seeds 3 --set tasks=2")
+    assert result.exit_code == 1 and len(finished()) == 2
+    assert "-s1-" in result.stderr and "; 1 of 3 runs failed, the others are complete" in result.stderr
+    told = call("report runs")
+    assert "2 complete runs" in told.stdout and "1 run failed; the page says why" in told.stderr
+
+
+def test_a_note_that_cannot_be_written_or_read_stops_nothing():
+    experiment = Experiment.of("er", epochs=1, tasks=2)
+    everlearn.run(experiment, out="runs")
+    Path(f"runs/{experiment.name}.failed.json.new").mkdir()
+    failures.note(Store("runs"), experiment, ValueError("no room"))
+    Path("runs/long.json").write_text(json.dumps({"rows": {}, "failed": {"a" * 300: "too long", "": "nameless"}}))
+    words = call("compare runs")
+    assert words.exit_code == 0 and "too long" in words.stdout and "nameless" in words.stdout
 
 
 def test_a_note_of_a_run_that_is_there_is_out_of_date():

@@ -60,7 +60,9 @@ def app(
         say(f"written to {html} ({size:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
         if not charts():
             tell(CHARTLESS)
-        if not runs:
+        if failed := sum(problem.kind == "failed" for problem in found.problems):
+            tell(f"{failed} run{'s' * (failed != 1)} failed; the page says why")
+        elif not runs:
             tell(f"there is no complete run in {', '.join(places)}; `everlearn run er --out {places[0]}` makes one")
     if figures is not None:
         from everlearn.report.web.figures import write

@@ -130,9 +130,10 @@ class Look:
             self._remembered(file, self._relative(file), read, found, lambda: not wrong)
         except documents.Foreign as error:
             strange.problems.append(Problem("foreign", file, str(error)))
-        left = {run: why for run, why in wrong.items() if not (file.parent / run).is_dir()}  # nor ran since
         place = lambda run: file if file.name == f"{run}{failures.SUFFIX}" else file.parent / run
-        found.problems += [Problem("failed", place(run), why) for run, why in left.items()]
+        found.problems += [
+            Problem("failed", place(run), why) for run, why in wrong.items() if not _ran_since(file, status, run)
+        ]
 
     def _remembered(
         self, place: Path, name: str, read: Callable[[], Read], found: Found, keep: Callable[[], bool] = lambda: True
@@ -189,6 +190,13 @@ class Look:
 
     def _relative(self, path: Path) -> str:
         return os.path.relpath(path, self.root) if path != self.root else path.name
+
+
+def _ran_since(file: Path, status: os.stat_result, run: str) -> bool:
+    """Is there a complete run, later than the file that says it failed?"""
+    with contextlib.suppress(OSError, ValueError):  # a name may be anything
+        return os.stat(file.parent / run / RESULT).st_mtime >= status.st_mtime
+    return False
 
 
 def _nothing(folder: Path) -> Found:

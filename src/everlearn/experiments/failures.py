@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 
+from everlearn.errors import BadInput
 from everlearn.experiments import provenance, seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store, write
@@ -16,13 +18,26 @@ SUFFIX = ".failed.json"
 def note(store: Store, experiment: Experiment, error: Exception) -> None:
     """What went wrong, and its traceback if it came with one. Where it cannot be written, it has been said."""
     document = {
-        "failed": {experiment.name: str(error)},
+        "failed": {experiment.name: str(error) or type(error).__name__},
         "experiment": experiment.document(),
         "finished": provenance.now(),
-        "traceback": getattr(error, "traceback", ""),
+        "traceback": getattr(error, "traceback", "") or "".join(traceback.format_exception(error)),
     }
     with contextlib.suppress(OSError):
         write(store.root / f"{experiment.name}{SUFFIX}", document)
+
+
+@contextlib.contextmanager
+def noted(store: Store, experiment: Experiment) -> Iterator[None]:
+    """A run: what goes wrong with it is noted. A wrong input is not, for it is answered and wants other settings."""
+    clear(store, [experiment])
+    try:
+        yield
+    except BadInput:
+        raise
+    except Exception as error:
+        note(store, experiment, error)
+        raise
 
 
 def clear(store: Store, experiments: Iterable[Experiment]) -> None:

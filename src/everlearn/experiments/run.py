@@ -24,7 +24,7 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
-from everlearn.experiments import provenance
+from everlearn.experiments import failures, provenance
 from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, load
 from everlearn.experiments.store import Done, Store
@@ -76,8 +76,7 @@ def run(
     Of a `network` that is an nn.Module a copy is trained; it, and what is made inside a function or at a prompt, has
     no name to be kept under. Threads wait for each other; for runs side by side use processes.
     """
-    module = network if isinstance(network, nn.Module) else None
-    own = None
+    module, own = network if isinstance(network, nn.Module) else None, None
     if isinstance(method, Experiment):
         if settings or weighting or (network and module is None) or stream not in ("digits", method.stream.name):
             raise BadInput("an Experiment has all its settings; dataclasses.replace makes another of it")
@@ -96,7 +95,8 @@ def run(
             store = Store(out)
             if (result := None if fresh else store.result(experiment)) is not None:
                 return result
-            return finish(recorded(experiment, store, choose(device), data, report, fresh, keep=keep))
+            with failures.noted(store, experiment):
+                return finish(recorded(experiment, store, choose(device), data, report, fresh, keep=keep))
         made = Run(experiment, load(experiment.stream, data), choose(device), copy.deepcopy(module), own)
         return finish(made.steps(report or (lambda record: None)))
 

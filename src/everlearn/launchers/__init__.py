@@ -76,12 +76,15 @@ def perform(
     job = Job(store, device_of(on, device, more.get("options", {})), **more)
     done = set() if job.fresh else {*store.done(experiments)}
     todo = ranks.broadcast_object([experiment for experiment in experiments if experiment not in done])
-    failures.clear(store, todo)
+    if not ranks.rank():
+        failures.clear(store, todo)
     wrong: dict[Experiment, Exception] = {}
     known: set[Experiment] = set()
     while todo:
         busy = []
         for experiment, error in launch(todo, job, report):
+            if error is not None and not isinstance(error, BadInput) and not ranks.rank():
+                failures.note(store, experiment, error)  # a wrong input is answered, and wants another command
             if error is not None and ranks.distributed():
                 raise error  # the other ranks are in the middle of it
             if isinstance(error, Done):  # by another process, in the meantime
@@ -94,8 +97,6 @@ def perform(
                 continue
             if error is not None:
                 wrong[experiment] = error
-                if not isinstance(error, BadInput):  # which is answered in a sentence, and wants another command
-                    failures.note(store, experiment, error)
             report(experiment, DONE)
         if len(busy) == len(todo):
             time.sleep(PATIENCE)

@@ -21,7 +21,7 @@ from rich.table import Column
 
 from everlearn import launchers
 from everlearn.core import ranks
-from everlearn.errors import printable
+from everlearn.errors import EverlearnError, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import DONE
@@ -124,9 +124,12 @@ def watched(
         if len(there) > 10:
             display.say(f"{len(there)} of {len(experiments)} runs are there already")
         outcomes = launchers.perform(experiments, store, fresh=fresh, report=display.report, **more)
-    for outcome in outcomes:
-        if isinstance(outcome, Exception) and not keep_going:
-            raise outcome
+    wrong = {e.name: outcome for e, outcome in zip(experiments, outcomes) if isinstance(outcome, Exception)}
+    if wrong and not keep_going:
+        name, error = next(iter(wrong.items()))
+        if type(error) is EverlearnError and len(wrong) < len(outcomes):
+            error.args = (f"{name}: {error}; {len(wrong)} of {len(outcomes)} runs failed, the others are complete",)
+        raise error
     return outcomes
 
 
