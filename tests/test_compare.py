@@ -12,6 +12,7 @@ from statistics import fmean, stdev
 import pytest
 from typer.testing import CliRunner
 
+import everlearn
 from everlearn.cli import app as cli
 from everlearn.collection import collect
 from everlearn.report import board, safe
@@ -110,6 +111,16 @@ def test_a_row_is_set_against_the_one_most_like_it():
     assert on["rer fresh, M = 20"] == "er, M = 20" and on["rder, M = 100"] == "er, M = 100" and "er, M = 50" not in on
     assert {base for base, _ in board.gains(found, "rer fresh, M = 20").values()} == {"rer fresh, M = 20"}
     assert "no row can be set against 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
+
+
+def test_a_row_that_several_are_equally_like_is_set_against_none_of_them(tmp_path):
+    for options in (dict(), dict(refresh_older=False)):
+        everlearn.run("retain", out=tmp_path, epochs=1, tasks=2, **options)
+    everlearn.run("er", out=tmp_path, epochs=1, tasks=2)
+    refused = call(tmp_path, "--against", "retain")
+    assert refused.exit_code == 2 and "'retain' is of several rows; choose: retain, refresh_older = " in refused.stderr
+    text = call(tmp_path, "--against", "retain, refresh_older = centred", width=200).stdout
+    assert text.splitlines()[-1].endswith("on retain, refresh_older = centred.")
 
 
 def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):

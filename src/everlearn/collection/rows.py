@@ -152,15 +152,13 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
     for row in rows:
         near = [other for other in of_name if _comparable(row, other) and row is not other]
         if near:
-            found[row.label] = nearest = min(near, key=lambda other: _unlike(row, other))
-            tied = [
-                other for other in near if _version(nearest, other) and _unlike(row, other) == _unlike(row, nearest)
-            ]
+            least = min(_unlike(row, other) for other in near)
+            nearest, *tied = [other for other in near if _unlike(row, other) == least]
             if tied:
                 known = "; ".join(other.label for other in (nearest, *tied))
-                raise BadInput(
-                    f"'{against}' is of several versions of its source, none the file's now; choose: {known}"
-                )
+                what = "versions of its source, none the file's now" if _version(nearest, tied[0]) else "rows"
+                raise BadInput(f"'{against}' is of several {what}; choose: {known}")
+            found[row.label] = nearest
     if not found:
         known = "; ".join(row.label for row in rows[:20]) + ("; …" if len(rows) > 20 else "")
         raise BadInput(f"no row can be set against '{against}'; the rows: {known}")
