@@ -331,7 +331,8 @@ def choice(rows: dict[str, dict[str, float]], default: str) -> str:
 def choose(given: argparse.Namespace) -> None:
     rows = standing(given.records / "flagship")
     for label, of in rows.items():
-        print(f"{label}: {', '.join(f'{s} {acc:.2f}' for s, acc in of.items())}; mean {fmean(of.values()):.2f}")
+        mean = f"; mean {fmean(of.values()):.2f}" if of.keys() == rows["retain"].keys() else ""
+        print(f"{label}: {', '.join(f'{s} {acc:.2f}' for s, acc in of.items())}{mean}")
     print(choice(rows, *SECOND))
 
 

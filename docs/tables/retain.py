@@ -35,10 +35,8 @@ def figures(runs: list[dict]) -> list[str]:
 
 
 def over(own: list[dict], others: list[dict]) -> str:
-    """What `retain` gains on others over the seeds both have, where there are several."""
-    if own is others or len(others) < 2:
-        return ""
-    gain = metrics.gain(own, others, lambda run: run["experiment"]["seed"])
+    """What `retain` gains on others over the seeds both have."""
+    gain = metrics.gain(own, others, lambda run: run["experiment"]["seed"]) if own is not others else None
     return f"{gained(gain)} ({gain['ahead']} of {gain['seeds']})" if gain else ""
 
 
@@ -82,7 +80,8 @@ def candidates() -> str:
         values = [mean(averages[name]) for name in names]
         cells = [f"**{value:.1f}**" if value == max(values) else f"{value:.1f}" for value in values]
         nearest = f"{fmean(averages['0.999']['means']):.1f}"
-        rows.append((e.stream["of"], -max(values), [f"`{tried.label(e)}`", TITLES[e.stream["of"]], *cells, nearest]))
+        label = BEFORE.get(tried.label(e), tried.label(e))
+        rows.append((e.stream["of"], -max(values), [f"`{label}`", TITLES[e.stream["of"]], *cells, nearest]))
     return markdown(header, [row for *_, row in sorted(rows)])
 
 

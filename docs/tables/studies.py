@@ -70,10 +70,17 @@ def similarity(path: str) -> str:
     return table + "\n\n" + provenance(document)
 
 
+def options(row: dict) -> dict:
+    """Those of a row's method."""
+    return row["experiment"]["method"]["options"]
+
+
 def candidates(path: str) -> str:
-    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold."""
+    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold. What was `retain` when
+    it was run may be its first form by now."""
     document = record(path)
-    acc = {label: row["summary"]["class_il"]["acc"] for label, row in document["rows"].items()}
+    now = lambda label, row: label if "refresh" in options(row) else label.replace("retain, M", "retain, first form, M")
+    acc = {now(label, row): row["summary"]["class_il"]["acc"] for label, row in document["rows"].items()}
     names, memories = axes(acc)
     best = {memory: max(acc[label]["mean"] for label in acc if label.endswith(f" = {memory}")) for memory in memories}
 
