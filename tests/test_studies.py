@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -306,6 +307,28 @@ def test_a_failed_run_is_told_at_the_end_and_stops_no_other():
     assert "er, lr = 0.1" in result.stdout and len(finished()) == 2
     document = json.loads(call("study half.toml -q --json").stdout)
     assert len(document["failed"]) == 2 and list(document["rows"]) == ["er, lr = 0.1"]
+
+
+def test_ctrl_c_waits_while_workers_are_started_whichever_thread_it_comes_to():
+    inside, sent, after = threading.Event(), threading.Event(), []
+
+    def press() -> None:
+        inside.wait()
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        sent.set()
+
+    thread = threading.Thread(target=press)  # as the progress bar's, from before Ctrl-C was made to wait
+    thread.start()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt), local._uninterrupted():
+            inside.set()
+            sent.wait()
+            after.append("the workers are known")
+    finally:
+        signal.signal(signal.SIGINT, before)
+        thread.join()
+    assert after
 
 
 BOOM = """from everlearn import ER

@@ -27,6 +27,7 @@ from everlearn.errors import EverlearnError, Notice
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.run import parameters
 from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
+from everlearn.learner import endings
 from everlearn.spec import look_up
 
 
@@ -204,15 +205,17 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits here; a process started meanwhile never hears it, for it inherits the mask."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    """Ctrl-C waits here, whichever thread of ours it comes to; a process started meanwhile never hears it, for it
+    inherits the mask."""
+    with endings.heard(endings.CTRL_C):
+        if not hasattr(signal, "pthread_sigmask"):  # Windows
+            yield
+            return
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(records) -> None:
