@@ -293,6 +293,18 @@ def test_ctrl_c_in_a_callback_is_heard_at_once_and_the_epoch_is_kept(ctrl_c):
     assert learner.tasks == 1
 
 
+def test_in_the_middle_of_a_step_it_says_that_it_is_learning():
+    class Asking(ER):
+        def remember(self, step, terms):
+            with refused("a task is under way; wait for its end"):
+                self.learner.state()
+            super().remember(step, terms)
+
+    stream = toy()
+    learner = Learner(linear(), Asking(), classes=range(4), inputs=stream.pixels, batch=4, memory=8)
+    assert learner.update(stream.tasks[0]).tasks == 1
+
+
 def test_a_second_ctrl_c_does_not_wait(ctrl_c):
     class Twice(ER):
         def remember(self, step, terms):

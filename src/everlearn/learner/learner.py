@@ -196,7 +196,7 @@ class Learner(Answering, Estimator):
     def _settled(self) -> None:
         """Not in the middle of a task."""
         if self._learning:
-            raise BadInput("a task is under way; wait for its end (a callback may ask, save and stop)")
+            raise BadInput(teaching.UNDER_WAY)
         if self._broken_off:
             raise BadInput(teaching.BROKEN_OFF)
 
@@ -291,7 +291,7 @@ class Learner(Answering, Estimator):
         """All it has learned, between two tasks, epochs (in callbacks) or steps (of `updating`); `restore` goes on from
         it. Between two steps all ranks ask for it."""
         if self._torn:
-            raise BadInput(teaching.BROKEN_OFF)
+            raise BadInput(teaching.UNDER_WAY if self._learning else teaching.BROKEN_OFF)
         method, memory = self.method, self.memory
         like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, self.net.theta.shape)]
         known = {

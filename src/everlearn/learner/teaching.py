@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 Known = Callable[[], tuple[list[bytes], list[int]]]  # what each sample is known again by, and its label
+UNDER_WAY = "a task is under way; wait for its end (a callback may ask, save and stop)"
 BROKEN_OFF = (
     "the last task was broken off in the middle of a step; restore a state from before it, load what was saved, such "
     "as by update(…, on_epoch=lambda learner, record: learner.save(folder)), or make a new learner"

@@ -85,7 +85,8 @@ class Display:
             self.say(f"another process is at {experiment.name}; waiting for it")
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * epochs + record["epoch"]
-            steps = f" and {record['step']} steps" if record.get("step") else ""
+            taken = record.get("step", 0)
+            steps = f" and {taken} step{'s' * (taken != 1)}" if taken else ""
             done = f"{record['epoch']} of its {epochs} epochs{steps}"
             self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":
