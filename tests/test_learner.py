@@ -411,6 +411,29 @@ def test_early_stopping_goes_on_after_ctrl_c_to_the_same_bits(ctrl_c, at):
     assert torch.equal(one, other) and told == again == [*range(10), 10], "of 12 epochs, the best being the seventh"
 
 
+def test_early_stopping_goes_on_when_it_was_stopped_twice_and_other_data_were_refused_between(ctrl_c):
+    stream, ends = toy(), []
+    (x, y), test = stream.tasks[0].train, stream.tasks[0].test
+    for stops in ((), (2, 20), (1, 12, 29)):
+        learner, told = interrupted(inputs=stream.pixels, epochs=12, lr=0.001), []
+        count = lambda learner, record, told=told: told.append(record["epochs"])
+        update = lambda x, learner=learner, count=count: learner.update(
+            x, y, validation=test, patience=3, on_task=count
+        )
+        before = 0
+        for at in stops:
+            learner.method.steps = 3 - (at - before)
+            with pytest.raises(KeyboardInterrupt):
+                update(x)
+            with refused("into another task"):
+                update(x + 1)
+            before = at
+        learner.method.steps = 3
+        update(x)
+        ends.append((learner.net.theta.detach().clone(), told))
+    assert all(torch.equal(theta, ends[0][0]) and told == [10] for theta, told in ends)
+
+
 def test_a_learner_in_another_thread_lets_nothing_through_that_waits_here(ctrl_c):
     stream, done = toy(), []
     other = interrupted(inputs=stream.pixels)

@@ -83,22 +83,22 @@ class Watched:
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
         self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
         self.stopped = False  # there are to be no more epochs
-        self.ended: Tensor | None = None  # a task that Ctrl-C fell into the end of, by its mark
+        self.ended = False  # it was learned, and Ctrl-C fell into the end of it
         self.display: Display = Display()
         self.hears: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
     def teach(self, task: Task, progress: bool | None) -> None:
         """The task, step by step. After Ctrl-C the same again goes on with it."""
-        learner, mark = self.learner, marked(task)
-        before, learner._watched = learner._watched, self
-        if before is not None and before.ended is not None and torch.equal(before.ended, mark):
+        learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
+        half, same = bool(learner.epoch or learner.step), torch.equal(learner._mark, marked(task))
+        if before is not None and same and (half or before.ended):
             self.go_on(before)
-            return
-        if before is not None and (learner.epoch or learner.step):
-            self.go_on(before)
+            if before.ended:
+                return
             if before.stopped:
                 learner.epoch = learner.epochs
-        tasks = learner.tasks
+        if same or not half:  # else it is refused
+            learner._watched = self
         steps = learner._updating(task, self.epoch, Randomness.alone)
         try:
             with shown(learner, task, progress) as self.display, endings.between_steps() as free:
@@ -109,7 +109,7 @@ class Watched:
                         if free:
                             endings.let_through()
         except KeyboardInterrupt:
-            self.ended = mark if learner.tasks > tasks else None
+            self.ended = learner.tasks > tasks
             raise
 
     def go_on(self, before: Watched) -> None:
