@@ -41,7 +41,7 @@ def numbers(**settings: float) -> None:
         number(name, value, **SETTINGS[name])
 
 
-def training(given: Training | None, settings: Mapping[str, Any], method: Any = None) -> Training:
+def training(given: Training | None, settings: Mapping[str, Any], method: Any) -> Training:
     """A Training, or the one these settings make; `method` is the learner's, or its name."""
     for name in settings:
         if name not in (known := [field.name for field in fields(Training)]):

@@ -16,7 +16,10 @@ SUFFIX = ".failed.json"
 
 
 def note(store: Store, experiment: Experiment, error: Exception) -> None:
-    """What went wrong, and its traceback if it came with one. Where it cannot be written, it has been said."""
+    """What went wrong, and its traceback. Where it cannot be written, it has been said. A wrong input is not noted: it
+    is answered, and wants other settings."""
+    if isinstance(error, BadInput):
+        return
     document = {
         "failed": {experiment.name: str(error) or type(error).__name__},
         "experiment": experiment.document(),
@@ -29,12 +32,10 @@ def note(store: Store, experiment: Experiment, error: Exception) -> None:
 
 @contextlib.contextmanager
 def noted(store: Store, experiment: Experiment) -> Iterator[None]:
-    """A run: what goes wrong with it is noted. A wrong input is not, for it is answered and wants other settings."""
+    """A run: what goes wrong with it is noted."""
     clear(store, [experiment])
     try:
         yield
-    except BadInput:
-        raise
     except Exception as error:
         note(store, experiment, error)
         raise

@@ -83,8 +83,8 @@ def perform(
     while todo:
         busy = []
         for experiment, error in launch(todo, job, report):
-            if error is not None and not isinstance(error, BadInput) and not ranks.rank():
-                failures.note(store, experiment, error)  # a wrong input is answered, and wants another command
+            if error is not None and not ranks.rank():
+                failures.note(store, experiment, error)
             if error is not None and ranks.distributed():
                 raise error  # the other ranks are in the middle of it
             if isinstance(error, Done):  # by another process, in the meantime

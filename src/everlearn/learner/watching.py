@@ -90,7 +90,8 @@ class Watched:
     def teach(self, task: Task, progress: bool | None) -> None:
         """The task, step by step. After Ctrl-C the same again goes on with it."""
         learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
-        half, same = bool(learner.epoch or learner.step), torch.equal(learner._mark, marked(task))
+        half = bool(learner.epoch or learner.step)
+        same = before is None or torch.equal(learner._mark, marked(task))
         if before is not None and same and (half or before.ended):
             self.go_on(before)
             if before.ended:
