@@ -36,22 +36,27 @@ def on_two(tmp_path):
         group = lambda rank: dist.init_process_group(
             "gloo", init_method=name, rank=rank, world_size=2, timeout=timedelta(seconds=30)
         )
-        read, write = os.pipe()
+        (read, write), (wait, end) = os.pipe(), os.pipe()
         if not (child := os.fork()):
             try:
+                os.close(end)
                 group(1)
                 with os.fdopen(write, "wb") as pipe:
                     pipe.write(pickle.dumps(work()))
+                os.read(wait, 1)  # until the other has closed its end: it may still be connecting
             finally:
                 os._exit(0)
         os.close(write)
+        os.close(wait)
         try:
             group(0)
             own = work()
             with os.fdopen(read, "rb") as pipe:
                 return [own, pickle.loads(pipe.read())]
         finally:
-            dist.destroy_process_group()
+            os.close(end)
+            if dist.is_initialized():
+                dist.destroy_process_group()
             os.waitpid(child, 0)
 
     return called
