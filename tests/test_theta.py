@@ -11,12 +11,13 @@ from torch.nn import functional as F
 import everlearn
 from everlearn import Average, Snapshot
 from everlearn.core import theta
-from everlearn.core.layout import Layout, write_back
+from everlearn.core.layout import Layout, Rounded, write_back
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.theta import MainNet, reading, small, widen
 from everlearn.errors import BadInput
 from everlearn.networks import CNN
+from everlearn.weightings.bilevel import slope
 
 X = torch.linspace(-1, 1, 12).view(4, 3)
 
@@ -226,6 +227,47 @@ def test_in_bfloat16_matrices_come_first_and_are_rounded_and_vectors_are_not():
     assert [bound[0].weight.dtype, bound[0].bias.dtype] == [torch.bfloat16, torch.float32]
     assert torch.equal(bound[1].weight, weights[1].detach().to(torch.bfloat16))
     assert net(X)[0].dtype == torch.float32 and net.features(X).dtype == torch.float32
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_rounded_tensors_have_the_derivatives_of_a_cast_and_a_cut_to_the_bit(channels_last):
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3, 2))
+    slots = [(module[n]._parameters, name) for name in ("weight", "bias") for n in (0, 2)]
+    layout, lengths = Layout(slots, torch.device("cpu"), torch.float32, channels_last), [54 + 6, 5]
+    x, along = torch.randn(4, 2, 3, 3), torch.randn(65)
+
+    def loss(pieces, x=x):
+        kernel, matrix, *biases = pieces
+        hidden = F.conv2d(x.to(kernel.dtype), kernel).float().flatten(1) + biases[0]
+        return (F.linear(hidden.to(matrix.dtype), matrix).float() + biases[1]).pow(3).sum()
+
+    def cast_and_cut(theta):
+        matrices, vectors = theta.split(lengths)
+        return layout.unflatten(matrices.to(torch.bfloat16), vectors)
+
+    ways = cast_and_cut, lambda theta: Rounded.apply(theta, layout, lengths)
+    once, twice, forward, each = [], [], [], []
+    for way in ways:
+        at = layout.vector.clone().requires_grad_()
+        assert [piece.dtype for piece in way(at)] == [torch.bfloat16] * 2 + [torch.float32] * 2
+        (gradient,) = torch.autograd.grad(loss(way(at)), at)
+        once.append(gradient)
+        (gradient,) = torch.autograd.grad(loss(way(at)), at, create_graph=True)
+        twice.append(torch.autograd.grad(gradient @ along, at)[0])
+        forward.append(slope(lambda theta, way=way: loss(way(theta)), at, along))
+        of_one = torch.func.grad(lambda theta, x, way=way: loss(way(theta), x[None]))
+        each.append(torch.func.vmap(of_one, in_dims=(None, 0))(at.detach(), x))
+    for one, other in (once, twice, forward, each):
+        assert torch.equal(one, other) and one.abs().sum() > 0
+    assert torch.allclose(once[1], each[1].sum(0), rtol=0.02, atol=0.02)
+
+
+def test_a_tensor_without_a_gradient_has_zeros_in_the_whole_vector():
+    net = MainNet(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), precision="bfloat16")
+    last = net.at(net.theta).module[1]
+    gradient = net.gradient(last.weight.float().sum() + last.bias.sum())
+    assert gradient.count_nonzero() == 8 + 2 and gradient.dtype == torch.float32 and gradient.shape == net.theta.shape
 
 
 def test_a_network_of_fewer_than_two_million_parameters_is_small():

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from everlearn.core import ranks
-from everlearn.core.layout import Layout, Replaced, write_back
+from everlearn.core.layout import Layout, Replaced, Rounded, write_back
 from everlearn.core.norm import Norm
 from everlearn.errors import BadInput, passed_on, shown
 
@@ -186,7 +186,8 @@ class MainNet:
 
     def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
         """The network bound to θ, to be called with batches. A virtual pass does not change the running statistics."""
-        self._bind(self._parameters.unflatten(theta) if self.matrices is None else self._rounded(theta))
+        layout, lengths = self._parameters, self.matrices
+        self._bind(layout.unflatten(theta) if lengths is None else Rounded.apply(theta, layout, lengths))
         self._unbound = False
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
@@ -220,11 +221,6 @@ class MainNet:
         finally:
             for module, mode in modes:
                 module.training = mode
-
-    def _rounded(self, theta: Tensor) -> list[Tensor]:
-        """Views of θ with the matrices in bfloat16, rounded all at once; vectors (biases, norms') keep θ's dtype."""
-        matrices, vectors = theta.split(self.matrices)
-        return self._parameters.unflatten(matrices.to(torch.bfloat16), vectors)
 
     def gradient(self, loss: Tensor, retain_graph: bool = False) -> Tensor:
         """∇θ of a mean loss; where each rank has the loss of its rows, of the mean over all of them."""
