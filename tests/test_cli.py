@@ -708,23 +708,6 @@ def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     assert kept() == [good.name]
 
 
-def test_runs_that_share_a_gpu_begin_apart():
-    taken = []
-
-    class Counted:
-        def steps(self, run, tell):
-            for _ in range(80):
-                taken.append(run)
-                yield
-
-    ended = [run for run, error in local.pack_up("abcd", Counted(), lambda *_: None, pack=2)]
-    assert ended == ["a", "b", "c", "d"] and len(taken) == 4 * 80
-    for one, next in zip("abc", "bcd"):
-        before = taken[: taken.index(next)]
-        assert before.count(one) == local.APART + 1, "so that their epochs do not end together"
-    assert taken[: taken.index("c")].count("a") == 80, "and no more than two at a time"
-
-
 def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
     def wrong(*_, **__):
         raise RuntimeError("shapes differ")

@@ -147,11 +147,11 @@ def test_a_loss_or_a_parameter_that_is_not_finite_ends_the_task_alone(of):
 def test_the_variance_over_ranks_is_that_of_all_their_rows(monkeypatch):
     rows = torch.randn(2, 1, 6, 3, dtype=torch.float64) * 3 + torch.tensor([[[[0.0]]], [[[5.0]]]], dtype=torch.float64)
     one, other = rows  # each rank's, [groups, rows, channels]
-    alone = norm.statistics(other, other.dtype, 1e-5)
+    alone = norm.statistics(other, 1e-5)
     theirs = torch.stack((other.mean(1, keepdim=True), other.var(1, keepdim=True, unbiased=False)))[None]
     monkeypatch.setattr(ranks, "distributed", lambda: True)
     monkeypatch.setattr(ranks, "all_gather", lambda own, dim=0: torch.cat([own, theirs.view_as(own)]))
-    mean, variance, rho = norm.statistics(one, one.dtype, 1e-5)
+    mean, variance, rho = norm.statistics(one, 1e-5)
     whole = torch.cat([one, other], dim=1)
     assert torch.allclose(mean, whole.mean(1, keepdim=True), atol=1e-12)
     assert torch.allclose(variance, whole.var(1, keepdim=True, unbiased=False), atol=1e-12)

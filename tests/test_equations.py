@@ -1,6 +1,5 @@
 """Every loss and every step against a literal transcription, in float64."""
 
-import functools
 import inspect
 import math
 
@@ -16,7 +15,7 @@ from everlearn.core.step import SGD
 from everlearn.core.terms import EMPTY, Terms, weighed
 from everlearn.data.streams import Pixels
 from everlearn.metrics import accuracy, summary
-from everlearn.networks import CNN, MLP, ResNet18, in_eights
+from everlearn.networks import CNN, MLP, ResNet18
 from everlearn.registry import find, known
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.diagnostics import labels
@@ -280,18 +279,6 @@ def test_normalisation_is_mean_and_standard_deviation_a_channel():
 
 def test_resnet_18_has_the_published_number_of_parameters():
     assert sum(p.numel() for p in ResNet18((3, 32, 32), 10).parameters()) == 11_173_962
-
-
-@pytest.mark.parametrize("channels, bias", [(3, False), (1, True), (8, False)])
-def test_a_convolution_in_eights_is_the_convolution(channels, bias):
-    convolution = nn.Conv2d(channels, 4, 3, stride=2, padding=1, bias=bias).double()
-    x = torch.randn(2, channels, 6, 6, dtype=torch.float64, requires_grad=True)
-    found = []
-    for way in (convolution, functools.partial(in_eights, convolution)):
-        y = way(x)
-        found.append((y, *torch.autograd.grad(y.pow(3).sum(), [x, *convolution.parameters()])))
-    for one, other in zip(*found):
-        assert torch.allclose(one, other, rtol=0, atol=1e-12) and one.shape == other.shape
 
 
 @pytest.mark.parametrize("name", known("network"))

@@ -8,9 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from everlearn.arguments import takes
 from everlearn.core.norm import Norm
@@ -90,15 +88,7 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         convolution, norm, _ = self.stem
-        low = x.is_cuda and torch.is_autocast_enabled("cuda")
-        stem = in_eights(convolution, x) if low else convolution(x)  # pyright: ignore[reportArgumentType]  # a Conv2d
-        return self.head(self.blocks(norm(stem, relu=True)).mean(dim=(2, 3)))
-
-
-def in_eights(convolution: nn.Conv2d, x: Tensor) -> Tensor:
-    """The convolution with channels of zeros up to a multiple of eight: tensor cores take no other number of them."""
-    wide = lambda tensor: F.pad(tensor, (0, 0, 0, 0, 0, -tensor.shape[1] % 8))
-    return F.conv2d(wide(x), wide(convolution.weight), convolution.bias, convolution.stride, convolution.padding)
+        return self.head(self.blocks(norm(convolution(x), relu=True)).mean(dim=(2, 3)))
 
 
 def precision(network: Callable, device: str) -> str:

@@ -56,7 +56,6 @@ SHORT = 60  # bytes, of at most 107 with the socket's own
 BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
-APART = 50  # steps between the starts of two of them: at an epoch's end a GPU waits, and not for all at once
 SMALL, LARGE = (
     0.5,
     4.0,
@@ -179,12 +178,10 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
 
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
     """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread."""
-    waiting, active, turns = deque(todo), [], 0
+    waiting, active = deque(todo), []
     try:
         while waiting or active:
-            turns += 1
-            if waiting and len(active) < pack and (turns >= APART or not active):
-                turns = 0
+            if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
                 active.append((experiment, job.steps(experiment, tell), own_stream()))
