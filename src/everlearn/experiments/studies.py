@@ -166,6 +166,13 @@ WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 # be good for?
 PHASE = {m: base for base in OWN for m in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS))}
 OUTER = dict.fromkeys(("der++", "rder", "der+++labelled", "der+++consolidate"), "der++")
+# The net weighs all terms, or new samples' alone, the memory's as they are fixed.
+OPTIONS: Overrides = {
+    "rder, new alone": {"method": "rder", "learned": "new"},
+    "der+++labelled, new alone": {"method": "der+++labelled", "learned": "new"},
+    "der+++labelled, new alone and in proportion": {"method": "der+++labelled", "learned": "new", "outer_new": True},
+}
+ALONE = dict.fromkeys((*OUTER, *OPTIONS), "der++")
 
 
 def beside(
@@ -178,12 +185,13 @@ def beside(
     seeds: int,
     given: Overrides,
 ) -> Rows:
-    """Methods on a stream, at the weights of their baselines."""
+    """Methods, or what OPTIONS has under their names, on a stream, at the weights of their baselines."""
     rows: Rows = {}
     for memory in memories:
-        for method, base in methods.items():
-            chosen = dict(method=method, stream=stream, memory=memory, epochs=epochs, network=network)
-            rows |= grid(seeds, given, f"{method}, M = {memory}", weights=[weights.get(base)], **chosen)
+        for label, base in methods.items():
+            chosen = dict(method=label, stream=stream, memory=memory, epochs=epochs, network=network)
+            chosen |= OPTIONS.get(label, {})
+            rows |= grid(seeds, given, f"{label}, M = {memory}", weights=[weights.get(base)], **chosen)
     return rows
 
 
@@ -272,6 +280,14 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds by default, rows, questio
         )
         for name, seeds, settings, words in (
             ("cifar10", 5, ("cifar10", None, (200, 500), 50, {}), f"Memory 200 and 500 {CIFAR}"),
+            ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
+            *QUICK,
+        )
+    },
+    **{
+        f"alone-{name}": (seeds, partial(beside, ALONE, *settings), f"should the net weigh new samples alone? {words}")
+        for name, seeds, settings, words in (
+            ("cifar10", 5, ("cifar10", None, (200,), 50, {}), f"Memory 200 {CIFAR}"),
             ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
             *QUICK,
         )
