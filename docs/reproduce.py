@@ -73,6 +73,7 @@ PLAN = [
         3,
     ),
     ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
+    ("new samples' weights alone? Memory 200, three seeds", "alone-cifar10", ".*", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
     ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
     ("Tiny-ImageNet: ER, DER++, RDER and the rule", "table1-tinyimagenet", rf"(er|der\+\+|rder|{RULE}), M = 200", 1),

@@ -37,18 +37,15 @@ def accuracy(runs: list[dict] | None) -> str:
 
 
 def short() -> str:
-    """The README's table: what is on record of the methods worth a look, and what a step takes with four or five runs
-    at once on a GPU. The rule has DER++'s step; retain's was not measured but in its runs at memory 200, five at once,
-    and in those of its second form at 500, four at once."""
+    """The README's table: what is on record of the methods worth a look, and what a step takes with five runs at once
+    on a GPU. The rule has DER++'s step; retain's was not measured but in its runs at memory 200, five at once."""
     bench = record("benchmarks/results/bench-h200.json")["rows"]
     step = {row["method"]: row["milliseconds"] for row in bench if row["way"] == "five together"}
     at = as_usual()
-    took = lambda runs, together: median(run["seconds"] for run in runs) * 1000 / (5 * 50 * 313) / together
     step["der+++consolidate"] = step["der++"]
-    step["retain"] = took(at["retain", "cifar10", 200], 5)
-    step["retain, second form"] = took(at["retain, second form", "cifar10", 500], 4)
+    step["retain"] = median(run["seconds"] for run in at["retain", "cifar10", 200]) * 1000 / (5 * 50 * 313) / 5
     rows = []
-    for label in ("er", "er-ace", "der++", "rder", "der+++consolidate", "retain", "retain, second form"):
+    for label in ("er", "er-ace", "der++", "rder", "der+++consolidate", "retain"):
         found = [at.get((label, *size)) for size in LARGE.values()]
         cells = [f"{accuracy(runs)} ({len(runs)})" if runs else "–" for runs in found]
         rows.append([f"`{label}`", *cells, f"{step[label]:.1f} ms" if label in step else "–"])
@@ -60,8 +57,7 @@ def advice() -> str:
     small = record("results/flagship/digits-test.json")["rows"] | record("results/relation-digits.json")["rows"]
     cost = record("benchmarks/results/method_cost-cpu.json")["rows"]
     at, memories, rows = as_usual(), (20, 50, 100), []
-    ours = ("retain", "retain, second form")
-    for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate", *ours]:
+    for label in [*SIX, "er+consolidate", "er-ace+consolidate", "der+++consolidate", "retain"]:
         cells = [cell(small[f"{label}, M = {memory}"]["summary"]["class_il"]["acc"], 1) for memory in memories]
         cells += [accuracy(at.get((label, *size))) for size in LARGE.values()]
         rows.append([f"`{label}`", *cells, f"{cost[label]['of_finetune']:.1f}" if label in cost else "–"])

@@ -44,6 +44,23 @@ def variants(path: str) -> str:
     return markdown(header, rows) + "\n\n" + provenance(document)
 
 
+def on_the_rule(path: str) -> str:
+    """ACC and BWT of each row, and its gain on the rule on the same seeds."""
+    document = record(path)
+    found = document["rows"]
+    names, memories = axes(found)
+
+    def shown(name: str, memory: str) -> str:
+        row, rule = (found[f"{label}, M = {memory}"] for label in (name, "der+++consolidate"))
+        of = row["summary"]["class_il"]
+        against = "" if row is rule else f" ({gain(row, rule)})"
+        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
+
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    header = ["ACC / BWT (gain on the rule)", *(f"M = {memory}" for memory in memories)]
+    return markdown(header, rows) + "\n\n" + wrapped(provenance(document))
+
+
 def mixed() -> str:
     """The rule, RDER, and DER++ with some of RDER's weights in place of the rule's: what changes on the same seeds."""
     document, rule = record("results/mixed-cifar10-cnn.json"), "der+++consolidate, M = 200"
@@ -75,11 +92,14 @@ def options(row: dict) -> dict:
     return row["experiment"]["method"]["options"]
 
 
+def now(label: str, row: dict) -> str:
+    """A row's label: what was `retain` when it was run may be its first form by now."""
+    return label if "refresh" in options(row) else label.replace("retain, M", "retain, first form, M")
+
+
 def candidates(path: str) -> str:
-    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold. What was `retain` when
-    it was run may be its first form by now."""
+    """Class-IL ACC by memory, mean and standard deviation, the best mean of each memory in bold."""
     document = record(path)
-    now = lambda label, row: label if "refresh" in options(row) else label.replace("retain, M", "retain, first form, M")
     acc = {now(label, row): row["summary"]["class_il"]["acc"] for label, row in document["rows"].items()}
     names, memories = axes(acc)
     best = {memory: max(acc[label]["mean"] for label in acc if label.endswith(f" = {memory}")) for memory in memories}
@@ -92,6 +112,17 @@ def candidates(path: str) -> str:
     seeds = max(len(row["runs"]) for row in document["rows"].values())
     said = wrapped(f"Class-IL ACC, {seeds} seeds. {provenance(document)}")
     return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
+
+
+def seed_by_seed(path: str) -> str:
+    """Class-IL ACC of every run, a line per row and memory, in the order of their seeds."""
+    lines = []
+    for label, row in record(path)["rows"].items():
+        name, _, memory = now(label, row).partition(", M = ")
+        runs = sorted(row["runs"], key=lambda run: run["seed"])
+        seeds = f"{runs[0]['seed']} – {runs[-1]['seed']}"
+        lines.append([f"`{name}`", memory, seeds, ", ".join(f"{run['class_il']['acc']:.1f}" for run in runs)])
+    return markdown(["", "memory", "seeds", "Class-IL ACC"], lines)
 
 
 def ablation(path: str) -> str:
@@ -118,8 +149,11 @@ TABLES = {
     **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "mixed-cifar10-cnn": mixed,
+    **{name: partial(on_the_rule, f"results/{name}.json") for name in ("alone-digits", "alone-fashion-mnist")},
     **{
         f"flagship-{path.stem}": partial(ablation if path.stem.endswith("ablation") else candidates, path)
         for path in files("results/flagship")
     },
+    **{f"runs-{path.stem}": partial(seed_by_seed, path) for path in files("results/flagship")},
+    **{f"against-{path.stem}": partial(ablation, path) for path in files("results/flagship") if "-test" in path.stem},
 }
