@@ -114,6 +114,18 @@ def term_cost() -> str:
     return markdown(["DER++ with", "ms a step", "of DER++'s"], rows) + f"\n\ntorch {r['torch']}, {said}"
 
 
+def packing() -> str:
+    r = record("packing-h200")
+    took = {(row["method"], row["width"], row["together"]): row["milliseconds"] for row in r["rows"]}
+    together = sorted({key[2] for key in took})
+    rows = [
+        [f"`{method}`", str(width), *(f"{took[method, width, k]:.2f}" for k in together)]
+        for method, width in dict.fromkeys(key[:2] for key in took)
+    ]
+    header = ["ms per step and run", "width", *(f"{k} together" if k > 1 else "alone" for k in together)]
+    return markdown(header, rows) + f"\n\n{r['device']}, torch {r['torch']}, bfloat16, captured and compiled."
+
+
 def start_up() -> str:
     r = record("start_up-h200")
     table = seconds(f"`{r['method']}`, from a process's start to full speed", r)
@@ -136,6 +148,7 @@ TABLES = {
     "relation-cost": relation_cost,
     "bench": bench,
     "versions": versions,
+    "packing": packing,
     "start-up": start_up,
     "precision": precision,
     "method-cost": method_cost,
