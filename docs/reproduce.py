@@ -43,6 +43,7 @@ PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
     ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),
     ("CIFAR-100: the six methods and the rule, memory 200 and 500", "table2-cifar100", rf"{ALL}, M = (200|500)", 1),
+    ("new samples' weights alone? Memory 200, one seed", "alone-cifar10", ".*", 1),
     ("the six methods and the rule, memory 5120", "table1-cifar10", rf"{ALL}, M = 5120", 1),
     ("the six methods and the rule, memory 50 and 100", "table5-small-memory", rf"{ALL}, .*", 1),
     ("CIFAR-100: the same, memory 100 and 5120", "table2-cifar100", rf"{ALL}, M = (100|5120)", 1),

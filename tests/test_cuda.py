@@ -99,7 +99,7 @@ def test_a_deterministic_run_of_a_resnet_gives_the_same_bits(tmp_path):
     assert results[0]["class_il"] == results[1]["class_il"] and weights[0] == weights[1]
 
 
-@pytest.mark.parametrize("name", ["er", "rder"])
+@pytest.mark.parametrize("name", ["er", "rder", "gem"])
 def test_the_gpu_agrees_with_the_cpu(name):
     double = dict(dtype=torch.float64)
     assert torch.allclose(
