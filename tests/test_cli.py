@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import importlib
 import io
 import json
 import multiprocessing
@@ -686,6 +687,15 @@ def test_two_workers_do_with_a_long_name_for_the_folder_of_passing_files(monkeyp
     with pytest.raises(IndexError):
         list(local._pool([Experiment.of("er")], launchers.Job(store.Store()), lambda *_: None, 2))
     assert asked == ["spawn"], "which needs no socket with a name"
+
+
+def test_a_word_where_a_number_belongs_is_named():
+    number = importlib.import_module("everlearn.cli.app")._number
+    theirs = "Invalid value for '--seeds': Input should be a valid integer, unable to parse string as an integer"
+    assert number(theirs, ["everlearn", "run", "er", "--seeds=x"]) == "--seeds x is no whole number"
+    theirs = "Invalid value for '--holdout': Input should be a valid number, unable to parse string as a number"
+    assert number(theirs, ["everlearn", "tune", "er", "--holdout", "x"]) == "--holdout x is no number"
+    assert number("No such option: --seedz", ["everlearn", "run", "--seedz", "x"]) is None
 
 
 @pytest.mark.parametrize(

@@ -205,6 +205,15 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     notes = " ".join(tables.study_notes(study, documents))
     assert "50 epochs a task" in notes and "epochs 50" in notes and "1, 1 (er)" in notes
     assert published("table5-small-memory", label)["class_il"]["bwt"] is None
+    text = " ".join(str(cell) for row in tables.study(study, {}).rows for cell in row)
+    assert "36.47 ± 2.92" in text and "ours, 0 runs" in text, "its runs have failed: the row stays"
+
+
+def test_a_row_of_ones_own_whose_runs_failed_is_empty():
+    study = studies.Study("mine", "which?", {"er": [Experiment.of("er")], "broken": [Experiment.of("er", seed=1)]})
+    figures = {s: {"acc": 50.0, "bwt": -1.0, "forgetting": 1.0, "fwt": 0.0} for s in ("class_il", "task_il")}
+    rows = [[str(cell) for cell in row] for row in tables.study(study, {"er": [figures]}).rows]
+    assert [row[:3] for row in rows] == [["er", "1", "50.00"], ["broken", "0", "–"]]
 
 
 def own_images(side: int) -> str:

@@ -72,7 +72,8 @@ class Group(Listed):
             if message:  # it is empty where the help was printed
                 command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
                 setting = None if command.split()[-1] in OF_LEARNERS else _setting(message, sys.argv)
-                tell(f"{setting or message[0].lower() + message[1:]}; see {command} --help")
+                plain = setting or _number(message, sys.argv) or message[0].lower() + message[1:]
+                tell(f"{plain.replace('Value error, ', '')}; see {command} --help")
             sys.exit(error.exit_code)
         except ValueError as error:  # a path that is no path: newer versions of typer make it a usage error
             tell(f"a word on the command line is wrong: {error}")
@@ -86,6 +87,13 @@ def _setting(message: str, words: list[str]) -> str | None:
         return None
     given = re.search(rf"--{wrong[1]}[= ](\S+)", " ".join(words))
     return f"--{wrong[1]} is a setting; give it as --set {wrong[1].replace('-', '_')}={given[1] if given else '…'}"
+
+
+def _number(message: str, words: list[str]) -> str | None:
+    """What to say to `--seeds x`: newer versions of typer speak of what they could not parse."""
+    wrong = re.search(r"'(--[\w-]+)'.*: Input should be a valid (integer|number)", message)
+    given = re.search(rf"{wrong[1]}[= ](\S+)", " ".join(words)) if wrong else None
+    return f"{wrong[1]} {given[1]} is no {'whole ' * (wrong[2] == 'integer')}number" if wrong and given else None
 
 
 app = typer.Typer(

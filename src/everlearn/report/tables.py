@@ -83,15 +83,17 @@ def matrix(rows: Sequence[Sequence[float]], title: str) -> Sheet:
 
 
 def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Sheet:
-    """A row per group of runs: mean ± standard deviation, under what was published where there is something."""
+    """A row per group of runs: mean ± standard deviation, under what was published where there is something. One
+    without a complete run is empty."""
+    documents = {label: documents.get(label, ()) for label in study.rows}
     theirs = {label: published(study.name, label) for label in documents}
     several = any(theirs.values())
     columns = ["", *([] if several else ["runs"]), *HEADS]
     table = plain(*columns, title=f"{study.name}: {study.question}", numbers=True)
     for label, runs in documents.items():
-        ours, row = metrics.across(runs), theirs[label] or {}
-        cells = [compared(ours[s][m], row.get(s, {}).get(m)) for s, m in SHOWN]
-        mine = f"ours, {len(runs)} run{'s' * (len(runs) > 1)}"
+        ours, row = metrics.across(runs) if runs else {}, theirs[label] or {}
+        cells = [compared(ours.get(s, {}).get(m), row.get(s, {}).get(m)) for s, m in SHOWN]
+        mine = f"ours, {len(runs)} run{'s' * (len(runs) != 1)}"
         if row:
             block(table, label, ["published", mine, "difference"], ["\n".join(lines) for lines in cells])
         elif several:
