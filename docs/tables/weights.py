@@ -118,6 +118,6 @@ TABLES = {
     "phase-cifar10-cnn-weights": partial(by_seed, "results/phase-cifar10-cnn-weights.json"),
     **{
         f"{name}-weights": partial(by_memory, f"results/{name}-weights.json")
-        for name in ("outer-digits", "outer-cifar10-cnn", "alone-digits")
+        for name in ("outer-digits", "outer-cifar10-cnn", "alone-digits", "alone-fashion-mnist")
     },
 }
