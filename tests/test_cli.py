@@ -178,6 +178,7 @@ def test_a_method_shows_its_equation_and_every_setting_that_can_be_set():
         shown = call(f"methods {words}").stdout
         plain = {key for key in settings if "." not in key} - {"seed", "weighting"}  # these have a place of their own
         assert "CE(new)" in shown and "lr" in plain and all(f" {key} " in shown for key in plain)
+        assert "On a GPU precision is bfloat16 on cifar10, cifar100, tinyimagenet." in shown
 
 
 def test_a_weighting_shows_what_it_does_and_every_option():

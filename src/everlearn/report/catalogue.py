@@ -75,6 +75,10 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
         if key not in ("method", "weighting", "stream", "seed"):
             table.add_row(key, *(shown(values.get(key, unsaid.get(key)), key) for values in settings.values()))
     yield table
+    there = {stream: Experiment.of(name, stream, weighting=weighting, device="cuda") for stream in STREAMS}
+    other = [stream for stream in STREAMS if there[stream].training != resolved[stream].training]
+    if other:
+        yield f"On a GPU precision is {there[other[0]].training.precision} on {', '.join(other)}."
     sizes = {
         size: defaults(first.method.name, first.weighting.name, "cifar10", size).get("weights")
         for size in (200, 500, 5120)
