@@ -692,11 +692,17 @@ def test_two_workers_do_with_a_long_name_for_the_folder_of_passing_files(monkeyp
 
 def test_a_word_where_a_number_belongs_is_named():
     number = importlib.import_module("everlearn.cli.app")._number
-    theirs = "Invalid value for '--seeds': Input should be a valid integer, unable to parse string as an integer"
-    assert number(theirs, ["everlearn", "run", "er", "--seeds=x"]) == "--seeds x is no whole number"
-    theirs = "Invalid value for '--holdout': Input should be a valid number, unable to parse string as a number"
-    assert number(theirs, ["everlearn", "tune", "er", "--holdout", "x"]) == "--holdout x is no number"
-    assert number("No such option: --seedz", ["everlearn", "run", "--seedz", "x"]) is None
+    theirs = "Invalid value for '{}': Input should be a valid {}, unable to parse string as a number"
+    for words, said in {
+        "run er --seeds=x": "--seeds x is no whole number",
+        "run er --seeds x": "--seeds x is no whole number",
+        "run er --seeds 3 --seeds y": "--seeds y is no whole number",
+        "run er --seeds=": "--seeds '' is no whole number",
+        "run er": None,
+    }.items():
+        assert number(theirs.format("--seeds", "integer"), words.split()) == said
+    assert number(theirs.format("--holdout", "number"), ["--holdout", "a b"]) == "--holdout a b is no number"
+    assert number("No such option: --seedz", ["run", "--seedz", "x"]) is None
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,29 @@ def test_rounded_tensors_have_the_derivatives_of_a_cast_and_a_cut_to_the_bit(cha
     assert torch.allclose(once[1], each[1].sum(0), rtol=0.02, atol=0.02)
 
 
+def test_rounded_tensors_have_gradients_of_several_losses_at_once():
+    torch.manual_seed(0)
+    net = MainNet(nn.Linear(3, 2), precision="bfloat16")
+    answers = net.at(net.theta)(X)[0]
+    each = [torch.autograd.grad(answers[:, n].sum(), net.theta, retain_graph=True)[0] for n in range(2)]
+    columns = torch.eye(2)[:, None].expand(2, *answers.shape)
+    (both,) = torch.autograd.grad(answers, net.theta, columns, is_grads_batched=True)
+    assert torch.allclose(both, torch.stack(each), rtol=1e-2)
+
+
+def test_what_a_network_writes_into_a_bias_in_a_pass_stays_whatever_the_precision():
+    class Clamped(nn.Linear):
+        def forward(self, x):
+            self.bias.data.clamp_(-0.01, 0.01)
+            return super().forward(x)
+
+    for precision in ("float32", "bfloat16"):
+        net = MainNet(Clamped(3, 2), precision=precision)
+        net.module.bias.data.fill_(0.5)
+        net.gradient(net.at(net.theta)(X)[0].sum())
+        assert net.unbind().bias.tolist() == pytest.approx([0.01, 0.01]) and net.theta[-1] == net.module.bias[-1]
+
+
 def test_a_tensor_without_a_gradient_has_zeros_in_the_whole_vector():
     net = MainNet(nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2)), precision="bfloat16")
     last = net.at(net.theta).module[1]

@@ -14,6 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -91,9 +92,11 @@ def _setting(message: str, words: list[str]) -> str | None:
 
 def _number(message: str, words: list[str]) -> str | None:
     """What to say to `--seeds x`: newer versions of typer speak of what they could not parse."""
-    wrong = re.search(r"'(--[\w-]+)'.*: Input should be a valid (integer|number)", message)
-    given = re.search(rf"{wrong[1]}[= ](\S+)", " ".join(words)) if wrong else None
-    return f"{wrong[1]} {given[1]} is no {'whole ' * (wrong[2] == 'integer')}number" if wrong and given else None
+    if (wrong := re.search(r"'(--[\w-]+)'.*: Input should be a valid (integer|number)", message)) is None:
+        return None
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{wrong[1]}=") else [word])]
+    given = [value or "''" for option, value in pairwise(split) if option == wrong[1]]  # the last one counts
+    return f"{wrong[1]} {given[-1]} is no {'whole ' * (wrong[2] == 'integer')}number" if given else None
 
 
 app = typer.Typer(

@@ -122,10 +122,10 @@ def app(
         for label, (base, gain) in gains.items():
             found["rows"][label]["gain"] = {"on": base, **gain} if gain else None
         print_record(found)
-    elif documents:
+    else:
         out.print(tables.study(chosen, documents))
         if gains:
             out.print(tables.gains(gains))
-        for line in tables.study_notes(chosen, documents):
+        for line in tables.study_notes(chosen, documents) if documents else ():
             out.print(line, style="dim")
     report_failures(of)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_legacy_batchedtensor
 
 from everlearn.errors import BadInput
 
@@ -97,7 +98,7 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def forward(theta: Tensor, layout: Layout, lengths: list[int]) -> tuple[Tensor, ...]:
         matrices, vectors = theta.split(lengths)
-        return tuple(layout.unflatten(matrices.to(torch.bfloat16), vectors.clone()))
+        return tuple(layout.unflatten(matrices.to(torch.bfloat16), vectors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -107,7 +108,8 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         flat = ctx.layout.flat(gradients)
-        if torch.is_grad_enabled():  # to be differentiated once more
+        # To be differentiated once more, or of several losses at once (is_grads_batched), which torch writes nowhere.
+        if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, flat)):
             return torch.cat([gradient.to(ctx.dtype) for gradient in flat]), None, None
         vector = flat[0].new_empty(sum(ctx.lengths), dtype=ctx.dtype)
         places = vector.split(ctx.layout.sizes)
