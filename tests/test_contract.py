@@ -17,7 +17,7 @@ from torch import nn
 import everlearn
 from everlearn import ER, DERpp, Experiment, Learner, registry
 from everlearn.experiments.defaults import defaults
-from everlearn.networks import CNN, MLP
+from everlearn.networks import CNN, MLP, build
 from everlearn.weightings.base import weights_of
 
 SOURCE = Path(everlearn.__file__).parent
@@ -50,6 +50,17 @@ def learn(name: str, stream, *given, **settings) -> Learner:
 
 def tasks(learner: Learner, stream) -> list:
     return [stream.merged()] if learner.method.merges else stream.tasks
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_in_bfloat16_it_learns_as_in_float32_but_for_rounding(name):
+    """With BatchNorm, whose layers have inputs of one precision and weights of another there."""
+    stream, found = toy(tasks=2, each=8), []
+    for precision in ("float32", "bfloat16"):
+        learner = learn(name, stream, network=build("cnn", stream.shape, 4, 0), epochs=1, lr=0.005, precision=precision)
+        found.append(learner.net.plain(learner.net.theta.detach()))
+    full, low = found
+    assert 0 < (low - full).norm() < 0.02 * full.norm()
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -44,6 +44,12 @@ def test_captured_equals_eager_with_other_settings(settings):
     assert torch.equal(learn("rder", capture=True, **settings), learn("rder", capture=False, **settings))
 
 
+@pytest.mark.parametrize("name", ["gss", "oewc", "gem", "icarl", "lwf", "retain"])
+def test_captured_equals_eager_in_bfloat16(name):
+    low = dict(precision="bfloat16")
+    assert torch.equal(learn(name, capture=True, **low), learn(name, capture=False, **low))
+
+
 @pytest.mark.parametrize("name", ["er", "rder", "agem", "icarl", "gss"])
 def test_compiled_batches_in_one_pass_agree_with_a_pass_each(name):
     double = dict(capture=True, dtype=torch.float64)

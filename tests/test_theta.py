@@ -170,6 +170,22 @@ def test_a_gradient_per_sample_is_that_of_a_batch_of_one():
     assert each.shape == (4, 8) and not net.floats().any()
 
 
+def test_in_bfloat16_a_gradient_per_sample_is_that_of_a_batch_of_one_but_for_rounding():
+    """Torch's own BatchNorm refuses bfloat16 within vmap."""
+    torch.manual_seed(0)
+    net, x, y = MainNet(CNN((3, 8, 8), 4), precision="bfloat16"), torch.randn(3, 3, 8, 8), torch.tensor([0, 3, 1])
+    for norm in (m for m in net.module.modules() if isinstance(m, Norm)):
+        norm.running_mean.uniform_(-0.5, 0.5)
+        norm.running_var.uniform_(0.5, 2)
+    loss = lambda net, x, y: F.cross_entropy(net(x)[0], y)
+    with net.evaluating():
+        each = net.per_sample(loss, x, y)
+        for n, row in enumerate(each):
+            alone = net.gradient(loss(net.at(net.theta), x[n : n + 1], y[n : n + 1]))
+            assert (row - alone).norm() < 0.02 * alone.norm()
+    assert each.dtype == torch.float32 and not any(getattr(m, "mapped", False) for m in net.module.modules())
+
+
 # Modes ----------------------------------------------------------------------------------------------------------------
 def test_evaluation_mode_is_for_the_length_of_a_question():
     module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(), nn.Sequential(nn.Dropout()))

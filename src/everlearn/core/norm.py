@@ -28,12 +28,14 @@ class Norm(nn.BatchNorm2d):
 
     With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
     each are added to `seen`, [G, 1, C], once per use, and whoever set it moves the running statistics. Over several
-    ranks they are those of all ranks' rows. `frozen` says that it is a teacher's, asked with batches of one size.
+    ranks they are those of all ranks' rows. `frozen` says that it is a teacher's, asked with batches of one size, and
+    `mapped` that it is asked within vmap, where torch's own knows no bfloat16.
     """
 
     groups: int | None = None
     fuse = False
     frozen = False
+    mapped = False
     num_batches_tracked: Tensor  # never None: statistics are always tracked
     seen: tuple[tuple[Tensor, Tensor], ...] = ()
 
@@ -42,7 +44,8 @@ class Norm(nn.BatchNorm2d):
 
     def forward(self, x: Tensor, residual: Tensor | None = None, relu: bool = False) -> Tensor:
         by_batch = self.training and (self.groups is not None or ranks.distributed())
-        if not by_batch and not (self.frozen and self.fuse):
+        frozen, mapped = self.frozen and self.fuse, self.mapped and not self.training and x.dtype != self.weight.dtype
+        if not by_batch and not frozen and not mapped:
             y = super().forward(x)
             y = y if residual is None else y + residual
             return F.relu(y) if relu else y
@@ -55,7 +58,7 @@ class Norm(nn.BatchNorm2d):
             if self.groups is None:
                 self.move()
         else:
-            y = _(settled, self.fuse)(*given, self.running_mean, self.running_var)
+            y = _(settled, frozen)(*given, self.running_mean, self.running_var)
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()

@@ -235,7 +235,13 @@ class MainNet:
     def per_sample(self, loss: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         """∇θ loss(net, sample) of each sample of a batch on its own, [B, P]; `loss` gets batches of one."""
         one = lambda theta, *sample: loss(self.at(theta, virtual=True), *(tensor[None] for tensor in sample))
-        return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
+        for norm in self._norms:
+            norm.mapped = True
+        try:
+            return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
+        finally:
+            for norm in self._norms:
+                norm.mapped = False
 
     def features(self, x: Tensor) -> Tensor:
         """What its head reads, [B, d]."""
