@@ -44,10 +44,10 @@ def variants(path: str) -> str:
     return markdown(header, rows) + "\n\n" + provenance(document)
 
 
-def on_the_rule(path: str) -> str:
-    """ACC and BWT of each row, and its gain on the rule on the same seeds."""
+def on_the_rule(path: str, others: str | None = None) -> str:
+    """ACC and BWT of each row, and its gain on the rule on the same seeds; rows that it lacks are those of `others`."""
     document = record(path)
-    found = document["rows"]
+    found = (record(others)["rows"] if others else {}) | document["rows"]
     names, memories = axes(found)
 
     def shown(name: str, memory: str) -> str:
@@ -150,6 +150,7 @@ TABLES = {
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "mixed-cifar10-cnn": mixed,
     **{name: partial(on_the_rule, f"results/{name}.json") for name in ("alone-digits", "alone-fashion-mnist")},
+    "alone-cifar10-cnn": partial(on_the_rule, "results/alone-cifar10-cnn.json", "results/outer-cifar10-cnn.json"),
     **{
         f"flagship-{path.stem}": partial(ablation if path.stem.endswith("ablation") else candidates, path)
         for path in files("results/flagship")
