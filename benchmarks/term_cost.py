@@ -132,7 +132,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--network", choices=list(NETWORKS), default="cnn")
     arguments = parser.parse_args()
