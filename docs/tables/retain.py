@@ -69,9 +69,10 @@ def seed_by_seed() -> str:
     rows: dict[tuple, dict[str, None]] = {}  # a run may stand in several comparisons
     for kind in ("screen", "ablation", "longer"):
         for path in files(f"results/flagship/{kind}"):
-            e = experiment(record(path))
+            run = record(path)
+            e = experiment(run)
             named = f"`{flagship.row(e, kind)}`", TITLES[e.stream["of"]], e.memory, e.training.epochs
-            rows.setdefault(named, {})[f"{record(path)['class_il']['acc']:.1f} ({e.seed})"] = None
+            rows.setdefault(named, {})[f"{run['class_il']['acc']:.1f} ({e.seed})"] = None
     cells = [
         [name, of, str(memory), str(epochs), ", ".join(values)] for (name, of, memory, epochs), values in rows.items()
     ]

@@ -108,7 +108,7 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         flat = ctx.layout.flat(gradients)
-        # To be differentiated once more, or of several losses at once (is_grads_batched), which torch writes nowhere.
+        # To be differentiated once more, or of several losses at once (is_grads_batched), which torch cannot copy so.
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, flat)):
             return torch.cat([gradient.to(ctx.dtype) for gradient in flat]), None, None
         vector = flat[0].new_empty(sum(ctx.lengths), dtype=ctx.dtype)
