@@ -1,6 +1,6 @@
 """Studies of our own: a baseline beside its variants, two tasks that are alike or not, candidates for a loss."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from everlearn import metrics
@@ -16,9 +16,28 @@ def axes(labels: Iterable[str]) -> tuple[list[str], list[str]]:
     return list(dict.fromkeys(names)), list(dict.fromkeys(memories))
 
 
+def crossed(head: str, names: list[str], memories: list[str], shown: Callable[[str, str], str]) -> str:
+    """A table with a line per name and a column per memory."""
+    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
+    return markdown([head, *(f"M = {memory}" for memory in memories)], rows)
+
+
 def gain(row: dict, base: dict) -> str:
     """Over the same seeds of another row."""
     return gained(metrics.gain(row["runs"], base["runs"], lambda run: run["seed"]), 1)
+
+
+def apart(found: dict[str, dict], base: Callable[[str], str]) -> Callable[[str, str], str]:
+    """A cell of rows: ACC and BWT and, unless a row is its own base, what it gains on that one on the same seeds."""
+
+    def shown(name: str, memory: str) -> str:
+        if (row := found.get(f"{name}, M = {memory}")) is None:
+            return "–"
+        of = row["summary"]["class_il"]
+        against = f" ({gain(row, found[f'{base(name)}, M = {memory}'])})" if name != base(name) else ""
+        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
+
+    return shown
 
 
 def variants(path: str) -> str:
@@ -30,35 +49,16 @@ def variants(path: str) -> str:
     base = lambda name: bases.get(
         name.removesuffix(" fresh"), name.rpartition("+")[0] if name not in FAMILIES else name
     )
-
-    def shown(name: str, memory: str) -> str:
-        if (row := found.get(f"{name}, M = {memory}")) is None:
-            return "–"
-        of = row["summary"]["class_il"]
-        against = f" ({gain(row, found[f'{base(name)}, M = {memory}'])})" if name != base(name) else ""
-        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
-
     names.sort(key=lambda name: list(FAMILIES).index(base(name)))
-    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
-    header = ["ACC / BWT (gain in ACC)", *(f"M = {memory}" for memory in memories)]
-    return markdown(header, rows) + "\n\n" + provenance(document)
+    return crossed("ACC / BWT (gain in ACC)", names, memories, apart(found, base)) + "\n\n" + provenance(document)
 
 
 def on_the_rule(path: str, others: str | None = None) -> str:
     """ACC and BWT of each row, and its gain on the rule on the same seeds; rows that it lacks are those of `others`."""
     document = record(path)
     found = (record(others)["rows"] if others else {}) | document["rows"]
-    names, memories = axes(found)
-
-    def shown(name: str, memory: str) -> str:
-        row, rule = (found[f"{label}, M = {memory}"] for label in (name, "der+++consolidate"))
-        of = row["summary"]["class_il"]
-        against = "" if row is rule else f" ({gain(row, rule)})"
-        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
-
-    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
-    header = ["ACC / BWT (gain on the rule)", *(f"M = {memory}" for memory in memories)]
-    return markdown(header, rows) + "\n\n" + wrapped(provenance(document))
+    shown = apart(found, lambda name: "der+++consolidate")
+    return crossed("ACC / BWT (gain on the rule)", *axes(found), shown) + "\n\n" + wrapped(provenance(document))
 
 
 def mixed() -> str:
@@ -108,10 +108,9 @@ def candidates(path: str) -> str:
         found = acc.get(f"{name}, M = {memory}")
         return f"**{cell(found, 1)}**" if found and found["mean"] == best[memory] else cell(found, 1)
 
-    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
     seeds = max(len(row["runs"]) for row in document["rows"].values())
     said = wrapped(f"Class-IL ACC, {seeds} seeds. {provenance(document)}")
-    return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + said
+    return crossed("", names, memories, shown) + "\n\n" + said
 
 
 def seed_by_seed(path: str) -> str:
@@ -135,8 +134,7 @@ def ablation(path: str) -> str:
         row, whole = (found[f"{label}, M = {memory}"] for label in (name, names[0]))
         return cell(row["summary"]["class_il"]["acc"], 1) if row is whole else gain(row, whole)
 
-    rows = [[f"`{name}`", *(shown(name, memory) for memory in memories)] for name in names]
-    return markdown(["", *(f"M = {memory}" for memory in memories)], rows) + "\n\n" + wrapped(provenance(document))
+    return crossed("", names, memories, shown) + "\n\n" + wrapped(provenance(document))
 
 
 # Records, and tables of the same names.

@@ -86,17 +86,22 @@ def _setting(message: str, words: list[str]) -> str | None:
     wrong = re.search(r"[Nn]o such option:? '?--([\w-]+)", message)
     if wrong is None or wrong[1] not in SETTINGS:
         return None
-    given = re.search(rf"--{wrong[1]}[= ](\S+)", " ".join(words))
-    return f"--{wrong[1]} is a setting; give it as --set {wrong[1].replace('-', '_')}={given[1] if given else '…'}"
+    given = [value for value in _given(f"--{wrong[1]}", words) if value] or ["…"]
+    return f"--{wrong[1]} is a setting; give it as --set {wrong[1].replace('-', '_')}={given[0]}"
 
 
 def _number(message: str, words: list[str]) -> str | None:
     """What to say to `--seeds x`: newer versions of typer speak of what they could not parse."""
     if (wrong := re.search(r"'(--[\w-]+)'.*: Input should be a valid (integer|number)", message)) is None:
         return None
-    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{wrong[1]}=") else [word])]
-    given = [value or "''" for option, value in pairwise(split) if option == wrong[1]]  # the last one counts
+    given = [value or "''" for value in _given(wrong[1], words)]  # the last one counts
     return f"{wrong[1]} {given[-1]} is no {'whole ' * (wrong[2] == 'integer')}number" if given else None
+
+
+def _given(option: str, words: list[str]) -> list[str]:
+    """Its values on the command line, `--seeds 3` or `--seeds=3`."""
+    split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
+    return [value for word, value in pairwise(split) if word == option]
 
 
 app = typer.Typer(
