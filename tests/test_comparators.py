@@ -102,7 +102,23 @@ def test_gems_dual_problem_is_solved_as_quadprog_solves_it(kind):
 
 def test_gem_leaves_a_gradient_that_is_no_number_to_the_end_of_the_epoch():
     g, G = torch.tensor([math.nan, 1.0]).double(), torch.eye(2).double()
-    assert gem.project(g, G, 0.5) is g
+    assert torch.equal(gem.project(g, G, 0.5).isnan(), g.isnan())
+    for tasks in (gem.FEW, gem.FEW + 1):
+        G = torch.eye(tasks, 2).double()
+        assert gem.project(g, G, 0.5)[1] == 1 and gem.project(g, G, 0.5)[0].isnan()
+
+
+def test_gem_without_gradients_on_the_past_is_fine_tuning():
+    for tasks in (gem.FEW, gem.FEW + 1):
+        assert torch.equal(gem.project(-torch.ones(3), torch.zeros(tasks, 3), 0.5), -torch.ones(3))
+
+
+def test_gems_step_waits_for_no_value_until_the_past_has_more_tasks_than_choices_can_be_tried_of():
+    method = GEM()
+    assert method.captures
+    for tasks, waits in ((gem.FEW, False), (gem.FEW + 1, True)):
+        method.past = [Batch(torch.zeros(1, 1), torch.zeros(1))] * tasks
+        assert method.captures is not waits
 
 
 def test_agem_leaves_an_agreeing_gradient_alone_and_projects_an_opposing_one():

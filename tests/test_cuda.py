@@ -50,7 +50,7 @@ def test_captured_equals_eager_in_bfloat16(name):
     assert torch.equal(learn(name, capture=True, **low), learn(name, capture=False, **low))
 
 
-@pytest.mark.parametrize("name", ["er", "rder", "agem", "icarl", "gss"])
+@pytest.mark.parametrize("name", ["er", "rder", "agem", "gem", "icarl", "gss"])
 def test_compiled_batches_in_one_pass_agree_with_a_pass_each(name):
     double = dict(capture=True, dtype=torch.float64)
     one, other = learn(name, compile=True, **double), learn(name, compile=False, **double)

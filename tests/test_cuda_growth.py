@@ -10,7 +10,7 @@ from everlearn.networks import build
 
 DEVICE = "cuda"
 pytestmark = ON_GPU
-NAMES = ["er", "der++", "er-ace", "rder", "gss", "icarl", "agem", "lwf", "si", "oewc", "der+++vanilla"]
+NAMES = ["er", "der++", "er-ace", "rder", "gss", "icarl", "agem", "gem", "lwf", "si", "oewc", "der+++vanilla"]
 STREAM = toy(tasks=3, each=24, channels=3)
 
 

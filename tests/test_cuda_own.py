@@ -8,7 +8,7 @@ import everlearn
 from everlearn.networks import CNN
 
 pytestmark = ON_GPU
-RECORDED = ("er", "der++", "er-ace", "rder", "gss", "lwf", "si", "icarl", "agem")
+RECORDED = ("er", "der++", "er-ace", "rder", "gss", "lwf", "si", "icarl", "agem", "gem")
 
 
 def learner(method: str, **more) -> everlearn.Learner:

@@ -100,8 +100,7 @@ class Learner(Answering, Estimator):
         self.device, self.capacity = checks.device(device), capacity
         self.net: MainNet = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
         self.net.reads = method.features or "features" in method.keeps
-        able = method.captures and self.device.type == "cuda" and not ranks.distributed()
-        self.capture: bool = capture and able
+        self.capture: bool = capture and self.device.type == "cuda" and not ranks.distributed()
         self.dtype, self.given_inputs, self.columns = dtype, inputs, None
         self.inputs = None if inputs is None else inputs_of.made(inputs).to(self.device, dtype)
         self.sgd: SGD = SGD(training.lr, training.momentum, training.weight_decay, training.decay(method.averages))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from everlearn import checks
-from everlearn.core.capture import Graphs, on_own_stream, train_epoch
+from everlearn.core.capture import on_own_stream, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import Ledger, keys
 from everlearn.core.memory import Memory
@@ -86,7 +86,7 @@ class Steps:
         self.memory = memory
         self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
         self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
-        self.graphs = Graphs(self.body, method, method.weighting, learner.sgd) if learner.capture else None
+        self.graphs = teaching.recorded(learner, self.body)
         self.randomness = Randomness(learner.device)
         self.fit = fit(learner, x)
 

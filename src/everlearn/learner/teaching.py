@@ -16,7 +16,7 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core import offered, ranks
-from everlearn.core.capture import Graphs, train_epoch
+from everlearn.core.capture import Body, Graphs, train_epoch
 from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
@@ -50,7 +50,7 @@ def learn(
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
-    graphs = Graphs(body, method, weighting, learner.sgd) if learner.capture else None
+    graphs = recorded(learner, body)
     place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
     rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch, place.stock)
     learner.sgd.average.begin_task(epochs * len(rows))
@@ -107,6 +107,13 @@ def learn(
     tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
+
+
+def recorded(learner: Learner, body: Body) -> Graphs | None:
+    """Where steps are recorded, if these can be."""
+    method = learner.method
+    able = learner.capture and method.captures
+    return Graphs(body, method, method.weighting, learner.sgd) if able else None
 
 
 class Place:

@@ -10,6 +10,7 @@ shrinks as tasks are added, where the paper fixes it from the number of tasks to
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -23,19 +24,27 @@ from everlearn.weightings.base import Weighting
 
 if TYPE_CHECKING:
     from everlearn.core.step import Step
+    from everlearn.core.theta import MainNet
     from everlearn.data import Task
     from everlearn.learner import Learner
 
 
-class GEM(Episodic):
-    """One pass forward and back per past task, and a small quadratic programme on the CPU, every step."""
+FEW = 9  # past tasks, of whose constraints all choices are tried
 
-    captures = False
+
+class GEM(Episodic):
+    """One pass forward and back per past task, and a small quadratic programme, every step."""
+
+    past: Sequence[Batch] = ()  # what the memory has of each past task
 
     def __init__(self, weighting: Weighting | None = None, margin: float = 0.5):
         super().__init__(weighting)
         number("margin", margin)
         self.margin = margin
+
+    @property
+    def captures(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]  # it depends on the task
+        return len(self.past) <= FEW
 
     def begin_task(self, learner: Learner, task: Task) -> None:
         super().begin_task(learner, task)
@@ -44,31 +53,59 @@ class GEM(Episodic):
     def direction(self, gradient: Tensor, step: Step) -> Tensor:
         if not self.past:
             return gradient
-        theta = step.net.theta
         with ranks.no_sync():  # past tasks have as many rows as they have: every rank takes all of them
-            losses = [cross_entropy(past).loss.mean() for past in seen_by(step.net.at(theta), *self.past)]
-            references = torch.stack([step.net.gradient(loss, retain_graph=True) for loss in losses])
+            references = torch.stack([reference(step.net, past) for past in self.past])
         return project(gradient, references, self.margin)
+
+
+def reference(net: MainNet, past: Batch) -> Tensor:
+    """The gradient of the loss on all that is remembered of a past task."""
+    (seen,) = seen_by(net.at(net.theta), past)
+    return net.gradient(cross_entropy(seen).loss.mean())
 
 
 def project(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
     """The direction the dual problem gives; `references` is G, [t, P]."""
     along = references @ gradient  # [t]
-    if (along >= 0).all() or not torch.isfinite(along).all():  # waits for the GPU; the epoch's end tells what is wrong
-        return gradient
-    return gradient + dual(references @ references.T, along, margin).to(gradient) @ references
+    way = gradient + dual(references @ references.T, along, margin).to(gradient) @ references
+    opposed = (along < 0).any() & torch.isfinite(along).all()  # the epoch's end tells what is no number
+    return torch.where(opposed, way, gradient)
 
 
 def dual(gram: Tensor, along: Tensor, margin: float) -> Tensor:
-    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin, in float64 on the CPU.
+    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin, in float64."""
+    size = gram.diagonal().mean().double()  # the solution does not depend on the gradients' size
+    gram, along = gram.double() / size, along.double() / size
+    gram = gram + 1e-6 * identity(gram)
+    solve = tried if len(along) <= FEW else iterated
+    return solve(gram, along + margin * gram.sum(dim=1)) + margin
 
-    With gram = L Lᵀ and v = u + margin it is least squares: min ‖Lᵀ u + L⁻¹ (along + gram margin)‖ over u ≥ 0.
+
+def identity(like: Tensor) -> Tensor:
+    return torch.eye(len(like), dtype=like.dtype, device=like.device)
+
+
+def tried(gram: Tensor, slope: Tensor) -> Tensor:
+    """argmin ½ uᵀ gram u + slopeᵀ u over u ≥ 0, by trial of all choices which u are 0; it waits for no value.
+
+    Those not chosen to be 0 solve their own equations. It is the solution where these are ≥ 0 and the objective's
+    gradient is, too: of all choices, the one that fails by least.
     """
+    tasks = len(slope)
+    numbers = torch.arange(2**tasks, device=slope.device)
+    free = (numbers[:, None] >> torch.arange(tasks, device=slope.device)) % 2 == 1  # [2ᵗ, t]
+    equations = torch.where(free[:, :, None] & free[:, None, :], gram, identity(gram))  # [2ᵗ, t, t]
+    u = torch.linalg.solve_ex(equations, torch.where(free, -slope, 0))[0]  # [2ᵗ, t]
+    failing = torch.where(free, -u, -(u @ gram + slope)).amax(dim=1)
+    return u.index_select(0, failing.argmin(keepdim=True))[0].clamp(min=0)
+
+
+def iterated(gram: Tensor, slope: Tensor) -> Tensor:
+    """The same on the CPU: with gram = L Lᵀ it is least squares, min ‖Lᵀ u + L⁻¹ slope‖ over u ≥ 0."""
     from scipy.optimize import nnls  # a part of scikit-learn's own requirements
 
-    size = gram.diagonal().mean().double().cpu()  # the solution does not depend on the gradients' size
-    gram, along = gram.double().cpu() / size, along.double().cpu() / size
-    gram = gram + 1e-6 * torch.eye(len(along), dtype=torch.float64)
-    lower = torch.linalg.cholesky(gram)
-    right = torch.linalg.solve_triangular(lower, -(along + margin * gram.sum(dim=1))[:, None], upper=False)
-    return torch.from_numpy(nnls(lower.T.numpy(), right[:, 0].numpy())[0]) + margin
+    if not torch.isfinite(slope).all():
+        return torch.zeros_like(slope)
+    lower = torch.linalg.cholesky(gram.cpu())
+    right = torch.linalg.solve_triangular(lower, -slope.cpu()[:, None], upper=False)
+    return torch.from_numpy(nnls(lower.T.numpy(), right[:, 0].numpy())[0]).to(slope)
