@@ -26,7 +26,7 @@ from everlearn.errors import EverlearnError
 from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.experiments.store import CHECKPOINT, Store, read_lines, validation
 from everlearn.experiments.studies import STUDIES, study
 from everlearn.launchers import DONE, perform
 
@@ -43,7 +43,9 @@ PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
     ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),
     ("CIFAR-100: the six methods and the rule, memory 200 and 500", "table2-cifar100", rf"{ALL}, M = (200|500)", 1),
-    ("new samples' weights alone? Memory 200, one seed", "alone-cifar10", ".*", 1),
+    ("two tasks, alike and not, one seed", "similarity", ".*", 1),
+    ("RDER at memory 50, a row of three tables", "table5-small-memory", "rder, M = 50", 1),
+    ("DER++ and RDER at memory 5120, rows of three tables", "table1-cifar10", r"(der\+\+|rder), M = 5120", 1),
     ("the six methods and the rule, memory 5120", "table1-cifar10", rf"{ALL}, M = 5120", 1),
     ("the six methods and the rule, memory 50 and 100", "table5-small-memory", rf"{ALL}, .*", 1),
     ("CIFAR-100: the same, memory 100 and 5120", "table2-cifar100", rf"{ALL}, M = (100|5120)", 1),
@@ -53,8 +55,9 @@ PLAN = [
     ("Interval 1, 5 and 10, memory 50, 200 and 500", "table7-interval", ".*", 1),
     ("both bounds and the regularisers", "table1-cifar10", "joint|finetune|oewc|si|lwf", 1),
     ("the comparators with a memory of 200, 500 and 5120", "table1-cifar10", rf"{COMPARATORS}, .*", 1),
-    ("two tasks, alike and not, one seed", "similarity", ".*", 1),
     ("both presets and both orders of update, memory 200, one seed", "presets-cifar10", ".*", 1),
+    ("new samples' weights alone? Memory 200, one seed", "alone-cifar10", ".*", 1),
+    ("an outer loss on labels alone? Memory 500, one seed", "outer-cifar10", ".*, M = 500", 1),
     (
         "CIFAR-100: the six methods and the rule, memory 200 and 500, three seeds",
         "table2-cifar100",
@@ -73,7 +76,7 @@ PLAN = [
         rf"joint|finetune|oewc|si|lwf|{COMPARATORS}, M = (200|500)",
         3,
     ),
-    ("an outer loss on labels alone? Memory 200, three seeds", "outer-cifar10", ".*, M = 200", 3),
+    ("an outer loss on labels alone? Memory 200 and 500, three seeds", "outer-cifar10", ".*", 3),
     ("new samples' weights alone? Memory 200, three seeds", "alone-cifar10", ".*", 3),
     ("relation or phase? Memory 200, three seeds", "phase-cifar10", ".*", 3),
     ("the six methods, memory 200 and 500, five seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 5),
@@ -216,7 +219,8 @@ def keep(experiment: Experiment, store: Store) -> None:
     """A record of the run, if it is complete, and of a relational one its curves."""
     if (result := store.result(experiment)) is None:
         return
-    write(experiment, RESULTS / experiment.stream.name, result, 1)
+    weighed = {"validation": found} if (found := validation(store.path(experiment))) else {}
+    write(experiment, RESULTS / experiment.stream.name, result | weighed, 1)
     if experiment.weighting.get("warmup") is not None:
         write(experiment, RESULTS / f"{experiment.stream.name}-epochs", curves(store.path(experiment)), None)
     print(f"{experiment.name}: Class-IL ACC {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)

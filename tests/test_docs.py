@@ -15,6 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from everlearn.cli.app import app
+from everlearn.collection import collect
 from everlearn.experiments import legacy
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
@@ -84,6 +85,8 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     assert {e.label: e.seed for e in reproduce.recorded()} == {"er": 0, "rer": 1} and len(reproduce.recorded()) == 3
     curves = [json.loads(path.read_text()) for path in epochs.iterdir()]
     assert [len(curve["task"]) for curve in curves] == [10, 10] and all(curve["phase"].count("r") for curve in curves)
+    weighed = {row.runs[0].title: {*row.runs[0].validated} for row in collect([records]).rows}
+    assert weighed == {"er": set(), "rer": {"new", "memory"}}, "the points of Fig. 5 are on record"
     assert "both: 2 on record, 0 to run" in told()
     for path in records.iterdir():
         path.unlink()

@@ -116,8 +116,14 @@ def digest(document: Mapping[str, Any], name: str, **more: Any) -> Digest:
         "seconds": None if seconds is None else number(seconds),
         "classes": [str(c) for c in document.get("classes") or ()],
         "provenance": plain(dict(document.get("provenance") or {})),
+        "validation": _validation(document),
         **more,
     }
+
+
+def _validation(run: Mapping[str, Any]) -> dict[str, float]:
+    """The mean weights of validation samples at a run's end, by term, if its document has them."""
+    return {str(term): number(weight) for term, weight in (run.get("validation") or {}).items()}
 
 
 def _study(document: Mapping[str, Any]) -> list[Digest]:
@@ -146,7 +152,7 @@ def _study(document: Mapping[str, Any]) -> list[Digest]:
                     "classes": [str(c) for c in row.get("classes") or ()],
                     "provenance": made,
                     **more,
-                    "validation": {str(term): number(weight) for term, weight in run.get("validation", {}).items()},
+                    "validation": _validation(run),
                 }
             )
     return found
