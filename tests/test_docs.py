@@ -227,12 +227,19 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
 
     (some, *_), bound = (ROOT / "results" / "cifar10").glob("*er-m200*"), dict(bwt=None, forgetting=None, fwt=None)
     document = json.loads(some.read_text())
+    (weighed, *_) = (ROOT / "results" / "cifar100-epochs").glob("*-rder-*")
+    curves = json.loads(weighed.read_text())
+    curves.pop("seal")
     wanted = {e for _, *of in reproduce.PLAN for row in reproduce.rows(*of).values() for e in row}
     for experiment in wanted:
         of = {key: document[key] | (bound if experiment.label == "joint" else {}) for key in ("class_il", "task_il")}
         record = document | of | {"experiment": experiment.document()}
-        (tmp_path / experiment.stream.name).mkdir(exist_ok=True)
-        (tmp_path / experiment.stream.name / f"{experiment.name}.json").write_text(json.dumps(record))
+        record.pop("seal")
+        reproduce.write(experiment, tmp_path / experiment.stream.name, record, 1)
+        if experiment.weighting.get("warmup") is not None:
+            passed = sum(task < experiment.stream["tasks"] for task in curves["task"])
+            cut = lambda value: {k: cut(v) for k, v in value.items()} if isinstance(value, dict) else value[:passed]
+            reproduce.write(experiment, tmp_path / f"{experiment.stream.name}-epochs", cut(curves), None)
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
     assert page.count("| 65.38 ± 0.42 |") >= 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page

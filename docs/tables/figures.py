@@ -30,18 +30,19 @@ def similarity(name: str) -> str:
     return drawn(charts(f"{name}.json", "rer, ")["similarity"])
 
 
-def curves(base: str, memory: int) -> str:
+def curves(stream: str, base: str, memory: int) -> str:
     """The paper's Fig. 4, and those of its appendix: each task's accuracy over the stream, a baseline beside its
     relational version."""
     start = re.compile(rf"pair-{re.escape(base)}-m{memory}\b.*-{FAMILIES[base]}-m{memory}(-weights-1-0.5)?-class$")
-    (name,) = filter(start.match, charts("cifar10"))
-    return drawn(charts("cifar10")[name])
+    (name,) = filter(start.match, charts(stream))
+    return drawn(charts(stream)[name])
 
 
 FIGURES = {
     **{f"docs/{name}.svg": partial(similarity, name) for name in ALIKE},
     **{
-        f"docs/curves-cifar10-{base}-{memory}.svg": partial(curves, base, memory)
+        f"docs/curves-{stream}-{base}-{memory}.svg": partial(curves, stream, base, memory)
+        for stream in ("cifar10", "cifar100")
         for base in FAMILIES
         for memory in (200, 500)
     },

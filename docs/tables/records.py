@@ -69,8 +69,13 @@ def every_run(stream: str = "cifar10") -> list[dict]:
     known = [*LITERATURE[:8], *SIX]
     rank = lambda label: known.index(label) if label in known else len(known)
     key = lambda run, e: (e.memory, rank(e.label), named(run), e.seed)
-    runs = [run for e, run in reproduce.recorded().items() if e.stream.name == stream]
+    runs = [run for e, run in reproduce.recorded().items() if e.stream.name == stream and whole(e)]
     return sorted(runs, key=lambda run: key(run, experiment(run)))
+
+
+def whole(e: Experiment) -> bool:
+    """Is it of all classes? The others are of two tasks, alike or not."""
+    return not e.stream.get("classes")
 
 
 OF_STREAM = {  # the paper's table of the methods on it
@@ -95,6 +100,6 @@ def groups(stream: str = "cifar10") -> Iterator[tuple[list[str], list[dict], dic
         yield name, runs, theirs.get(e) or (own if name[0] == f"`{e.label}`" else None)
 
 
-def as_published() -> Iterator[tuple[list[str], list[dict], dict]]:
+def as_published(stream: str = "cifar10") -> Iterator[tuple[list[str], list[dict], dict]]:
     """Those at the published settings."""
-    return ((name, runs, row) for name, runs, row in groups() if row and (e := experiment(runs[0])) == usual(e))
+    return ((name, runs, row) for name, runs, row in groups(stream) if row and (e := experiment(runs[0])) == usual(e))

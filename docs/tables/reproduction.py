@@ -8,7 +8,7 @@ from reproduce import experiment
 
 from everlearn import metrics
 from everlearn.experiments.published import published
-from everlearn.experiments.studies import FAMILIES, SIX
+from everlearn.experiments.studies import FAMILIES, SIX, STUDIES
 from everlearn.report.tables import SHOWN, compared
 from tables.records import as_published, every_run, files, groups, named, record
 from tables.text import gained, markdown
@@ -85,9 +85,12 @@ def learned() -> str:
     return markdown(["method", "memory", "published", "here", "difference"], rows)
 
 
-def gains() -> str:
+def gains(stream: str = "cifar10") -> str:
     """What each relational method gains on its baseline, over the seeds both have."""
-    at = {(experiment(runs[0]).label, name[1]): (runs, row["class_il"]["acc"]) for name, runs, row in as_published()}
+    at = {
+        (experiment(runs[0]).label, name[1]): (runs, row["class_il"]["acc"])
+        for name, runs, row in as_published(stream)
+    }
     rows = []
     for (base, memory), (fixed, published_base) in at.items():
         relational = FAMILIES.get(base)
@@ -99,6 +102,20 @@ def gains() -> str:
         theirs, ahead = published_own.mean - published_base.mean, f"{gain['ahead']} of {gain['seeds']}"
         rows.append([f"`{relational}` on `{base}`", memory, f"{theirs:+.2f}", gained(gain), ahead])
     return markdown(["gain in Class-IL ACC", "memory", "published", "here", "seeds ahead"], rows)
+
+
+def similarity() -> str:
+    """Two tasks, alike and not (the table within Fig. 5): Class-IL ACC, published and ours."""
+    runs, rows = reproduce.recorded(), {}
+    for label, of in reproduce.rows("similarity", ".*", STUDIES["similarity"][0]).items():
+        method, _, setup = label.partition(", ")
+        found, known = [runs[e] for e in of if e in runs], published("similarity", label)
+        acc = metrics.across(found)["class_il"]["acc"] if found else None
+        cells = [*compared(acc, known and known["class_il"]["acc"])[:2], str(len(found))]
+        rows.setdefault(method, {})[setup.partition(" (")[0]] = cells
+    setups = next(iter(rows.values()))
+    header = [f"{setup}, {what}" for setup in setups for what in ("published", "here", "seeds")]
+    return markdown(["method", *header], [[f"`{m}`", *sum(of.values(), [])] for m, of in rows.items()])
 
 
 def each(stream: str = "cifar10") -> str:
@@ -142,6 +159,8 @@ TABLES = {
     "reproduction-runs-cifar100": partial(each, "cifar100"),
     "reproduction-learned": learned,
     "reproduction-gains": gains,
+    "reproduction-gains-cifar100": partial(gains, "cifar100"),
+    "reproduction-similarity": similarity,
     "reproduction-again": again,
     "reproduction-tables": of_the_paper,
 }

@@ -4,16 +4,19 @@ from functools import partial
 from math import hypot, log
 from statistics import fmean, median
 
+import reproduce
 from reproduce import experiment
 
 from everlearn.experiments.studies import SIX
-from tables.records import every_run, files, named, record, usual
+from tables.records import every_run, named, record, usual, whole
 from tables.text import markdown
 
 
 def curves(stream: str = "cifar10") -> list[tuple[dict, dict]]:
     """The relational runs of which epochs were kept, and these."""
-    return [(record(f"results/{stream}/{file.name}"), record(file)) for file in files(f"results/{stream}-epochs")]
+    epochs = sorted((reproduce.RESULTS / f"{stream}-epochs").glob("*.json"))
+    every = ((record(reproduce.RESULTS / stream / file.name), file) for file in epochs)
+    return [(run, record(file)) for run, file in every if whole(experiment(run))]
 
 
 def related(curve: dict, task: int) -> list[int]:
@@ -21,26 +24,41 @@ def related(curve: dict, task: int) -> list[int]:
     return [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
 
 
+def means(curve: dict, task: int) -> str:
+    """The mean weights in these epochs, in the order of the terms."""
+    epochs = related(curve, task)
+    return ", ".join(f"{fmean(of[i] for i in epochs):.3f}" for of in curve["weights"].values())
+
+
 def tasks(number: int) -> list[str]:
     """Those with weights of the RRN: all but the first."""
     return [f"task {task}" for task in range(2, number + 1)]
 
 
-def found(*kind: str, stream: str = "cifar10", number: int = 5) -> str:
+def found(*kind: str, number: int = 5) -> str:
     """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the
     memory in any but the first of them."""
     rows = []
-    for run, curve in curves(stream):
+    for run, curve in curves():
         if named(run) != list(kind):
             continue
         cells = []
         for task in range(1, number):
-            second = related(curve, task)
-            means = [fmean(of[i] for i in second) for of in curve["weights"].values()]
-            worst = max(curve["loss"]["memory"][i] for i in second[1:])
-            cells.append(f"{', '.join(f'{mean:.3f}' for mean in means)} ({worst:.3f})")
+            worst = max(curve["loss"]["memory"][i] for i in related(curve, task)[1:])
+            cells.append(f"{means(curve, task)} ({worst:.3f})")
         rows.append([str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["seed", *tasks(number), "Class-IL ACC"], rows)
+
+
+def beside(stream: str, number: int) -> str:
+    """The same of all relational methods, without the loss."""
+    rows = []
+    for run, curve in curves(stream):
+        label, memory, _, order = named(run)
+        if order == "printed":
+            cells = [means(curve, task) for task in range(1, number)]
+            rows.append([label, memory, str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
+    return markdown(["method", "memory", "seed", *tasks(number), "Class-IL ACC"], rows)
 
 
 def moved() -> str:
@@ -107,12 +125,13 @@ FOUND = {  # table: what `named` says of its runs
     "rer-weights-500": ("`rer`", "500", "1, 0.5", "printed"),
     "rer-ace-weights": ("`rer-ace`", "200", "1, 0.5", "printed"),
     "rer-ace-weights-500": ("`rer-ace`", "500", "1, 0.5", "printed"),
+    "rder-weights-50": ("`rder`", "50", "1, 0.2, 0.5", "printed"),
     "rder-weights": ("`rder`", "200", "1, 0.2, 0.5", "printed"),
     "rder-weights-500": ("`rder`", "500", "1, 0.2, 0.5", "printed"),
 }
 TABLES = {
     **{table: partial(found, *kind) for table, kind in FOUND.items()},
-    "rder-weights-cifar100": partial(found, *FOUND["rder-weights"], stream="cifar100", number=10),
+    "weights-cifar100": partial(beside, "cifar100", 10),
     "weights-moved": moved,
     "gains-by-weight": gains,
     "phase-cifar10-cnn-weights": partial(by_seed, "results/phase-cifar10-cnn-weights.json"),
