@@ -100,6 +100,17 @@ def test_gems_dual_problem_is_solved_as_quadprog_solves_it(kind):
         assert np.abs(ours - theirs).max() <= 1e-8 * max(1, np.abs(theirs).max())
 
 
+@pytest.mark.parametrize("tasks", [3, gem.FEW, gem.FEW + 2])
+def test_gems_projection_of_nearly_parallel_gradients_in_float32_is_that_in_float64(tasks, monkeypatch):
+    monkeypatch.setattr(gem, "PIECE", 30_000)  # in pieces of which the last is smaller
+    random = torch.Generator().manual_seed(tasks)
+    line = torch.randn(100_000, generator=random)
+    G = line + 1e-3 * torch.randn(tasks, len(line), generator=random)
+    g = torch.randn(len(line), generator=random) - 0.1 * line
+    exact = gem.project(g.double(), G.double(), 0.5)
+    assert (gem.project(g, G, 0.5) - exact).norm() < 1e-6 * exact.norm() and not torch.equal(exact, g.double())
+
+
 def test_gem_leaves_a_gradient_that_is_no_number_to_the_end_of_the_epoch():
     g, G = torch.tensor([math.nan, 1.0]).double(), torch.eye(2).double()
     assert torch.equal(gem.project(g, G, 0.5).isnan(), g.isnan())

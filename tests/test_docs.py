@@ -220,6 +220,11 @@ def test_begun_runs_go_first_then_long_ones(tmp_path, monkeypatch):
     assert reproduce.chosen(11, store) == [four, two, one]
 
 
+def first(curves, epochs: int):
+    """The first epochs of a record's curves."""
+    return {k: first(v, epochs) for k, v in curves.items()} if isinstance(curves, dict) else curves[:epochs]
+
+
 def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "docs")
     import generate
@@ -238,8 +243,7 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
         reproduce.write(experiment, tmp_path / experiment.stream.name, record, 1)
         if experiment.weighting.get("warmup") is not None:
             passed = sum(task < experiment.stream["tasks"] for task in curves["task"])
-            cut = lambda value: {k: cut(v) for k, v in value.items()} if isinstance(value, dict) else value[:passed]
-            reproduce.write(experiment, tmp_path / f"{experiment.stream.name}-epochs", cut(curves), None)
+            reproduce.write(experiment, tmp_path / f"{experiment.stream.name}-epochs", first(curves, passed), None)
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
     assert page.count("| 65.38 ± 0.42 |") >= 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page

@@ -88,8 +88,7 @@ def learned() -> str:
 def gains(stream: str = "cifar10") -> str:
     """What each relational method gains on its baseline, over the seeds both have."""
     at = {
-        (experiment(runs[0]).label, name[1]): (runs, row["class_il"]["acc"])
-        for name, runs, row in as_published(stream)
+        (experiment(runs[0]).label, name[1]): (runs, row["class_il"]["acc"]) for name, runs, row in as_published(stream)
     }
     rows = []
     for (base, memory), (fixed, published_base) in at.items():
@@ -106,16 +105,16 @@ def gains(stream: str = "cifar10") -> str:
 
 def similarity() -> str:
     """Two tasks, alike and not (the table within Fig. 5): Class-IL ACC, published and ours."""
-    runs, rows = reproduce.recorded(), {}
+    runs, rows, setups = reproduce.recorded(), {}, {}
     for label, of in reproduce.rows("similarity", ".*", STUDIES["similarity"][0]).items():
         method, _, setup = label.partition(", ")
         found, known = [runs[e] for e in of if e in runs], published("similarity", label)
         acc = metrics.across(found)["class_il"]["acc"] if found else None
         cells = [*compared(acc, known and known["class_il"]["acc"])[:2], str(len(found))]
-        rows.setdefault(method, {})[setup.partition(" (")[0]] = cells
-    setups = next(iter(rows.values()))
+        rows.setdefault(method, [f"`{method}`"]).extend(cells)
+        setups[setup.partition(" (")[0]] = None
     header = [f"{setup}, {what}" for setup in setups for what in ("published", "here", "seeds")]
-    return markdown(["method", *header], [[f"`{m}`", *sum(of.values(), [])] for m, of in rows.items()])
+    return markdown(["method", *header], list(rows.values()))
 
 
 def each(stream: str = "cifar10") -> str:

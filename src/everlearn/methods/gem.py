@@ -30,11 +30,13 @@ if TYPE_CHECKING:
 
 
 FEW = 9  # past tasks, of whose constraints all choices are tried
+PIECE = 2**20  # parameters at a time
 
 
 class GEM(Episodic):
     """One pass forward and back per past task, and a small quadratic programme, every step."""
 
+    memory_factor = 3  # the first past task is one pass over all of the memory
     past: Sequence[Batch] = ()  # what the memory has of each past task
 
     def __init__(self, weighting: Weighting | None = None, margin: float = 0.5):
@@ -66,17 +68,24 @@ def reference(net: MainNet, past: Batch) -> Tensor:
 
 def project(gradient: Tensor, references: Tensor, margin: float) -> Tensor:
     """The direction the dual problem gives; `references` is G, [t, P]."""
-    along = references @ gradient  # [t]
-    way = gradient + dual(references @ references.T, along, margin).to(gradient) @ references
+    gram, along = products(references, gradient)
+    way = gradient + dual(gram, along, margin).to(gradient) @ references
     opposed = (along < 0).any() & torch.isfinite(along).all()  # the epoch's end tells what is no number
     return torch.where(opposed, way, gradient)
 
 
+def products(references: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """G Gᵀ, [t, t], and G g, [t], in float64: of sums in float32 nearly parallel gradients make no definite matrix."""
+    pieces = zip(references.split(PIECE, dim=1), gradient.split(PIECE))
+    rows = (torch.cat([G, g[None]]).double() for G, g in pieces)
+    both = torch.stack([of @ of.T for of in rows]).sum(dim=0)
+    return both[:-1, :-1], both[:-1, -1]
+
+
 def dual(gram: Tensor, along: Tensor, margin: float) -> Tensor:
-    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin, in float64."""
-    size = gram.diagonal().mean().double()  # the solution does not depend on the gradients' size
-    gram, along = gram.double() / size, along.double() / size
-    gram = gram + 1e-6 * identity(gram)
+    """argmin ½ vᵀ gram v + alongᵀ v over v ≥ margin."""
+    size = gram.diagonal().mean()  # the solution does not depend on the gradients' size
+    gram, along = gram / size + 1e-6 * identity(gram), along / size
     solve = tried if len(along) <= FEW else iterated
     return solve(gram, along + margin * gram.sum(dim=1)) + margin
 
