@@ -269,12 +269,11 @@ def test_a_review_is_of_so_many_classes_and_samples_evenly_whatever_there_are():
     assert of._some(list(range(100)), 50) == list(range(0, 100, 2))
 
 
-def test_an_epochs_spread_is_numpys_mean_deviation_and_quantiles_to_four_digits():
-    values = np.random.default_rng(0).normal(size=37)
-    spread = diagnostics._spread(values)
-    assert [spread["mean"], spread["std"]] == pytest.approx([values.mean(), values.std()], rel=1e-3)
-    assert spread["quantiles"] == pytest.approx(np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]), rel=1e-3)
-    assert diagnostics._spread(np.arange(101.0))["quantiles"] == [5, 25, 50, 75, 95]
+def test_the_spread_of_a_class_with_one_value_or_of_even_steps_is_plain():
+    values, labels = np.append(np.arange(101.0), 7.0), np.append(np.zeros(101, dtype=int), 3)
+    of = diagnostics._term(values[::-1], labels[::-1])["classes"]
+    assert of["0"]["quantiles"] == [5, 25, 50, 75, 95] and of["0"]["mean"] == 50
+    assert of["3"] == {"mean": 7, "std": 0, "quantiles": [7] * 5}
 
 
 @pytest.mark.parametrize("fast", [True, False])
