@@ -41,14 +41,15 @@ def call(*words, width=None):
     return CliRunner().invoke(cli.app, ["compare", *map(str, words)], prog_name="everlearn", env=env)
 
 
-def study(path, rows, name="mine"):
+def study(path, rows, name="mine", settings={}):
     """A study's document of Class-IL ACCs by label and seed."""
     figures = lambda acc: {"acc": acc, "bwt": -acc / 2, "forgetting": acc / 2, "fwt": 0.0}
     runs = lambda accs: [
         {"seed": seed, "seconds": 10.0 + seed, "class_il": figures(acc), "task_il": figures(99.0)}
         for seed, acc in enumerate(accs)
     ]
-    path.write_text(json.dumps({"study": name, "rows": {label: {"runs": runs(accs)} for label, accs in rows.items()}}))
+    found = {label: {"runs": runs(accs), "settings": settings.get(label)} for label, accs in rows.items()}
+    path.write_text(json.dumps({"study": name, "rows": found}))
     return path
 
 
@@ -113,7 +114,17 @@ def test_a_row_is_set_against_the_one_most_like_it():
     assert "no row can be set against 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
 
 
-def test_a_row_that_several_are_equally_like_is_set_against_none_of_them(tmp_path):
+def test_a_row_equally_like_several_has_no_gain_and_the_others_have_theirs(tmp_path):
+    of = lambda method, memory: {"method": method, "stream": "digits", "memory": memory}
+    settings = {f"{method}, M = {m}": of(method, m) for m in (20, 50) for method in ("er", "der++")}
+    settings["finetune"] = of("finetune", 0)
+    study(tmp_path / "study.json", {label: [50.0, 60.0] for label in settings}, settings=settings)
+    on = {label: base for label, (base, _) in board.gains(collect([tmp_path]), "er").items()}
+    assert on == {"der++, M = 20": "er, M = 20", "der++, M = 50": "er, M = 50"}
+    assert call(tmp_path, "--against", "er").exit_code == 0
+
+
+def test_where_every_row_is_equally_like_several_one_of_them_is_asked_for(tmp_path):
     for options in (dict(), dict(refresh_older=False)):
         everlearn.run("retain", out=tmp_path, epochs=1, tasks=2, **options)
     everlearn.run("er", out=tmp_path, epochs=1, tasks=2)
