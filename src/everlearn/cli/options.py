@@ -79,8 +79,7 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="ROW",
-        help="Also what each row gains on this one, seed by seed; "
-        "a method's name: on its row whose label is else the same.",
+        help="Also what each row gains on this one, seed by seed; a method's name: on its row most like it.",
     ),
 ]
 Only = Annotated[Optional[str], typer.Option("--only", metavar="WORDS", help="Rows whose label has these words.")]

@@ -90,6 +90,7 @@ def app(
     ] = None,
 ) -> None:
     """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
+    from everlearn.collection import rows
     from everlearn.experiments import records, studies
     from everlearn.experiments.store import Store
     from everlearn.launchers import device_of
@@ -105,7 +106,7 @@ def app(
         assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
     )
     chosen = studies.study(name, seeds, only or [], given, most or studies.MOST)
-    bases = studies.bases(chosen, against) if against else {}
+    bases = {label: on.label for label, on in rows.bases(rows.planned(chosen), against).items()} if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]
     if dry_run:
         done = set(store.done(experiments))

@@ -347,18 +347,6 @@ def _settable(experiment: Experiment) -> set[str]:
     return {"data", "device", *settable(*specs)}
 
 
-def bases(study: Study, against: str) -> dict[str, str]:
-    """The row each row is compared with: the one of this method with an otherwise equal label, or of this label."""
-    found = {}
-    for label in study.rows:
-        alike = ", ".join([against, *label.split(", ")[1:]])
-        if base := next((row for row in (alike, against) if row in study.rows and row != label), None):
-            found[label] = base
-    if not found:
-        raise BadInput(f"no row of {study.name} can be set against '{against}'; the rows: {'; '.join(study.rows)}")
-    return found
-
-
 def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:
     """A study of one's own, of one seed, and how many seeds it wants."""
     try:
