@@ -95,7 +95,17 @@ def test_only_some_rows_are_compared(tmp_path):
     assert "60.00" in text and "55.00" in text and "50.00" not in text and "-5.00" in text
     pair = tmp_path / "one.json", tmp_path / "other.json", "--fail-if-worse", "acc"
     assert call(*pair).exit_code == 1 and call(*pair, "--only", "M = 50").exit_code == 0
-    assert "no row has 'M = 7' in its label; there are" in call(tmp_path / "one.json", "--only", "M = 7").stderr
+    assert "no row has 'M = 7' in its label; the rows: " in call(tmp_path / "one.json", "--only", "M = 7").stderr
+
+
+def test_only_means_the_same_for_a_study_and_for_what_was_run(tmp_path):
+    labels = [f"{method}, M = {m}" for m in (50, 500) for method in ("er", "rer", "er-ace", "er+consolidate")]
+    study(tmp_path / "study.json", {label: [50.0] for label in labels})
+    kept = lambda *words: list(json.loads(call(tmp_path, *words, "--json").stdout)["rows"])
+    assert kept("--only", "er") == kept("--only", "er, M = *") == ["er, M = 50", "er, M = 500"]
+    assert kept("--only", "M = 50") == labels[:4] and kept("--only", "er*M = 500") == [*labels[4:5], *labels[6:]]
+    assert kept("--only", "ace", "--only", "rer, M = 50") == ["rer, M = 50", "er-ace, M = 50", "er-ace, M = 500"]
+    assert "--only needs a part of a row's label; the rows: er, M = 50; " in call(tmp_path, "--only", " ").stderr
 
 
 def test_two_rows_have_their_settings_side_by_side(tmp_path):

@@ -116,7 +116,7 @@ def test_the_weights_in_a_studys_document_are_the_points_of_its_figure():
     runs = [
         run for label, row in json.loads(file.read_text())["rows"].items() if "rer, " in label for run in row["runs"]
     ]
-    spec = dict(figures.figures(web.of_paths([str(file)], "rer, ")))["similarity"]
+    spec = dict(figures.figures(web.of_paths([str(file)], ["rer"])))["similarity"]
     points = [(of["to_new"], of["to_old"]) for of in spec["datasets"]["runs"]]
     assert sorted(points) == sorted(
         (round(r["validation"]["new"], 4), round(r["validation"]["memory"], 4)) for r in runs
@@ -190,7 +190,7 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     for words, sentence in (
         ((), "there is no file or folder runs"),
         ((made, "--csv", "--latex"), "one table each"),
-        ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
+        ((made, "--only", "nothing"), "no row has 'nothing' in its label; the rows: er; rer"),
         ((made, "--html", "no/where.html"), "No such file or directory"),
     ):
         failed = call(*words)

@@ -65,7 +65,7 @@ def app(
         more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
         why = f"; {remarks[0]}{more}" if remarks else ""
         raise BadInput(f"there is no complete run in {', '.join(map(str, paths))}{why}")
-    found = chosen(found, only)
+    found = chosen(found, only or [])
     gained = board.gains(found, against)
     made, out = board.board(found, gained), console()
     if as_json or as_csv or as_markdown or as_latex:
@@ -84,15 +84,15 @@ def app(
     if html is not None:
         from everlearn.report.web.page import CHARTLESS, charts, page
 
-        html.write_text(page([str(path) for path in paths], only, edited), encoding="utf-8")
+        html.write_text(page([str(path) for path in paths], only or [], edited), encoding="utf-8")
         tell(f"written to {html}")
         if not charts():
             tell(CHARTLESS)
     if worse is not None:
-        judge(paths, worse, only, edited)
+        judge(paths, worse, only or [], edited)
 
 
-def judge(paths: list[Path], metric: str, only: str | None, edited: bool) -> None:
+def judge(paths: list[Path], metric: str, only: list[str], edited: bool) -> None:
     """Say which rows are worse; then the command has failed."""
     from everlearn.collection import chosen, collect, judging
 

@@ -82,7 +82,14 @@ Against = Annotated[
         help="Also what each row gains on this one, seed by seed; a method's name: on its row most like it.",
     ),
 ]
-Only = Annotated[Optional[str], typer.Option("--only", metavar="WORDS", help="Rows whose label has these words.")]
+Only = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--only",
+        metavar="WORDS",
+        help="Only rows with these whole words in their label, as often as you like; * stands for anything.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]

@@ -46,7 +46,7 @@ def app(
     if as_csv + as_markdown + as_latex > 1:
         raise BadInput("--csv, --markdown and --latex are one table each; give one of them")
     places = [str(path) for path in paths or [Path("runs")]]
-    found = chosen(collect(places, edited=edited), only)
+    found = chosen(collect(places, edited=edited), only or [])
     table = as_csv or as_markdown or as_latex
     if table:
         print(board.text(found, {}, as_csv, as_latex))

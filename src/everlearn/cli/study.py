@@ -18,6 +18,7 @@ from everlearn.cli.options import (
     Edited,
     Fresh,
     Keep,
+    Only,
     Out,
     Pack,
     Quiet,
@@ -50,12 +51,7 @@ def app(
     seeds: Annotated[
         Optional[int], typer.Option(help="Runs of each row of the table.  [default: the study's]", min=1)
     ] = None,
-    only: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
-        ),
-    ] = None,
+    only: Only = None,
     against: Against = None,
     settings: Annotated[
         Optional[list[str]],
