@@ -159,6 +159,16 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     assert told["unfinished"][0]["name"] == "half" and told["problems"][0]["kind"] == "damaged"
 
 
+def test_words_in_no_label_are_answered_with_the_rows_there_are_and_the_runs_left_out(tmp_path):
+    study(tmp_path / "study.json", {f"er, M = {m}": [50.0] for m in range(1, 22)})
+    for name, file in (("half.part", "metrics.jsonl"), ("torn", "experiment.json"), ("photos", "notes.txt")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    told = call(tmp_path, "--only", "rer").stderr
+    assert "no row has 'rer' in its label; the rows: er, M = 1; er, M = 2; " in told and "; er, M = 20; …; left" in told
+    assert told.endswith(f"; left out: {tmp_path / 'half.part'} (not complete); {tmp_path / 'torn'} (damaged)\n")
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

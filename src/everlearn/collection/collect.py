@@ -9,6 +9,7 @@ from pathlib import Path
 from everlearn.collection.folders import Found, Look
 from everlearn.collection.model import Collection, Run
 from everlearn.collection.rows import rows
+from everlearn.errors import listed
 from everlearn.experiments import choosing
 
 
@@ -37,5 +38,8 @@ def _with_curves(run: Run, curves: dict[str, Path]) -> Run:
 
 def chosen(collection: Collection, only: Sequence[str]) -> Collection:
     """The rows whose label has one of these, as a study's `only`; all without."""
-    labels = set(choosing.chosen((row.label for row in collection.rows), only))
+    left = [f"{run.place} (not complete)" for run in collection.unfinished]
+    left += [f"{problem.place} ({problem.kind})" for problem in collection.problems if problem.kind != "foreign"]
+    besides = f"; left out: {listed(left)}" if left else ""
+    labels = set(choosing.chosen((row.label for row in collection.rows), only, besides=besides))
     return replace(collection, rows=tuple(row for row in collection.rows if row.label in labels))
