@@ -13,6 +13,7 @@ import pytest
 from pages import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
 from typer.testing import CliRunner
 
+import everlearn
 from everlearn.cli.app import app
 from everlearn.collection import collect
 from everlearn.report import explain
@@ -69,6 +70,15 @@ def data_label(data, name):
 
 def pair_of(data, label):
     return next(pair for pair in data["pairs"] if data_label(data, pair[1]).startswith(label))
+
+
+def test_a_row_is_beside_the_baseline_as_it_is_by_default_where_several_are_equally_near(tmp_path):
+    small = dict(out=tmp_path, epochs=2, classes=["0", "1", "2", "3"], tasks=2, memory=20)
+    for method, options in (("er", {}), ("er", {"weights": (1, 4.42)}), ("er", {"weights": (1, 0.1)}), ("rer", {})):
+        everlearn.run(method, **small | options)
+    data = block(collect([tmp_path]), [])
+    ((base, _),) = data["pairs"]
+    assert data_label(data, base) == "er, weights = [1, 1]"
 
 
 def test_what_classes_lost_is_what_the_confusions_say(made):
