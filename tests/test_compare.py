@@ -155,6 +155,8 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     assert "not complete: half, 1 epoch, last written" in shown.stdout and "damaged: " in shown.stdout
     assert "not complete" in written.stderr and "torn" in written.stderr
     assert len(list(csv.reader(io.StringIO(written.stdout)))) == 2
+    page = CliRunner().invoke(cli.app, ["report", str(tmp_path), "--html", str(tmp_path / "page.html")])
+    assert page.stderr == written.stderr, "the report says it in the same words"
     told = json.loads(call(tmp_path, "--json").stdout)
     assert told["unfinished"][0]["name"] == "half" and told["problems"][0]["kind"] == "damaged"
 
@@ -173,6 +175,7 @@ def test_words_in_no_label_are_answered_with_the_rows_there_are_and_the_runs_lef
     ("words", "sentence"),
     [
         (["nowhere"], "there is no file or folder nowhere"),
+        ([], "there is no file or folder runs"),
         (["empty"], "there is no complete run in empty"),
         (["foreign"], "no complete run in foreign; foreign: foreign: there is no run, study or record in it"),
         (["a.json", "--csv", "--json"], "give one of them"),

@@ -71,6 +71,13 @@ Data = Annotated[
     Optional[Path],
     typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
 ]
+Paths = Annotated[
+    Optional[list[Path]],
+    typer.Argument(
+        metavar="PATH",
+        help="Folders of runs, folders of such, studies' or runs' JSON documents, records.  [default: runs]",
+    ),
+]
 AsCsv = Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")]
