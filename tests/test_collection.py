@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import shutil
 import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import torch
 
 import everlearn
 from everlearn import BadInput, Experiment
@@ -283,6 +285,14 @@ def test_damaged_and_foreign_folders_are_named_and_the_rest_is_read(made, tmp_pa
     assert all("\n" not in problem.why for problem in found.problems)
     assert not any("remove" in problem.why for problem in found.problems if problem.kind == "foreign")
     assert [problem.kind for problem in collect([tmp_path / "photos"]).problems] == ["foreign"]
+
+
+def test_a_saved_learner_beside_the_run_it_comes_from_is_passed_over_in_silence(made, tmp_path):
+    run = shutil.copytree(next(made.glob("*-er-*-s0-*")), tmp_path / "run")
+    everlearn.Learner(torch.nn.Linear(4, 2), "er").save(f"{run}-taught")
+    found = collect([tmp_path])
+    assert len(found.rows) == 1 and not found.problems
+    assert [problem.kind for problem in collect([f"{run}-taught"]).problems] == ["foreign"], "unless it is asked for"
 
 
 def test_what_is_not_there_is_refused(tmp_path):

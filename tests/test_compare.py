@@ -41,14 +41,15 @@ def call(*words, width=None):
     return CliRunner().invoke(cli.app, ["compare", *map(str, words)], prog_name="everlearn", env=env)
 
 
-def study(path, rows, name="mine"):
+def study(path, rows, name="mine", settings={}):
     """A study's document of Class-IL ACCs by label and seed."""
     figures = lambda acc: {"acc": acc, "bwt": -acc / 2, "forgetting": acc / 2, "fwt": 0.0}
     runs = lambda accs: [
         {"seed": seed, "seconds": 10.0 + seed, "class_il": figures(acc), "task_il": figures(99.0)}
         for seed, acc in enumerate(accs)
     ]
-    path.write_text(json.dumps({"study": name, "rows": {label: {"runs": runs(accs)} for label, accs in rows.items()}}))
+    found = {label: {"runs": runs(accs), "settings": settings.get(label)} for label, accs in rows.items()}
+    path.write_text(json.dumps({"study": name, "rows": found}))
     return path
 
 
@@ -94,7 +95,17 @@ def test_only_some_rows_are_compared(tmp_path):
     assert "60.00" in text and "55.00" in text and "50.00" not in text and "-5.00" in text
     pair = tmp_path / "one.json", tmp_path / "other.json", "--fail-if-worse", "acc"
     assert call(*pair).exit_code == 1 and call(*pair, "--only", "M = 50").exit_code == 0
-    assert "no row has 'M = 7' in its label; there are" in call(tmp_path / "one.json", "--only", "M = 7").stderr
+    assert "no row has 'M = 7' in its label; the rows: " in call(tmp_path / "one.json", "--only", "M = 7").stderr
+
+
+def test_only_means_the_same_for_a_study_and_for_what_was_run(tmp_path):
+    labels = [f"{method}, M = {m}" for m in (50, 500) for method in ("er", "rer", "er-ace", "er+consolidate")]
+    study(tmp_path / "study.json", {label: [50.0] for label in labels})
+    kept = lambda *words: list(json.loads(call(tmp_path, *words, "--json").stdout)["rows"])
+    assert kept("--only", "er") == kept("--only", "er, M = *") == ["er, M = 50", "er, M = 500"]
+    assert kept("--only", "M = 50") == labels[:4] and kept("--only", "er*M = 500") == [*labels[4:5], *labels[6:]]
+    assert kept("--only", "ace", "--only", "rer, M = 50") == ["rer, M = 50", "er-ace, M = 50", "er-ace, M = 500"]
+    assert "--only needs a part of a row's label; the rows: er, M = 50; " in call(tmp_path, "--only", " ").stderr
 
 
 def test_two_rows_have_their_settings_side_by_side(tmp_path):
@@ -113,7 +124,17 @@ def test_a_row_is_set_against_the_one_most_like_it():
     assert "no row can be set against 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
 
 
-def test_a_row_that_several_are_equally_like_is_set_against_none_of_them(tmp_path):
+def test_a_row_equally_like_several_has_no_gain_and_the_others_have_theirs(tmp_path):
+    of = lambda method, memory: {"method": method, "stream": "digits", "memory": memory}
+    settings = {f"{method}, M = {m}": of(method, m) for m in (20, 50) for method in ("er", "der++")}
+    settings["finetune"] = of("finetune", 0)
+    study(tmp_path / "study.json", {label: [50.0, 60.0] for label in settings}, settings=settings)
+    on = {label: base for label, (base, _) in board.gains(collect([tmp_path]), "er").items()}
+    assert on == {"der++, M = 20": "er, M = 20", "der++, M = 50": "er, M = 50"}
+    assert call(tmp_path, "--against", "er").exit_code == 0
+
+
+def test_where_every_row_is_equally_like_several_one_of_them_is_asked_for(tmp_path):
     for options in (dict(), dict(refresh_older=False)):
         everlearn.run("retain", out=tmp_path, epochs=1, tasks=2, **options)
     everlearn.run("er", out=tmp_path, epochs=1, tasks=2)
@@ -134,14 +155,27 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     assert "not complete: half, 1 epoch, last written" in shown.stdout and "damaged: " in shown.stdout
     assert "not complete" in written.stderr and "torn" in written.stderr
     assert len(list(csv.reader(io.StringIO(written.stdout)))) == 2
+    page = CliRunner().invoke(cli.app, ["report", str(tmp_path), "--html", str(tmp_path / "page.html")])
+    assert page.stderr == written.stderr, "the report says it in the same words"
     told = json.loads(call(tmp_path, "--json").stdout)
     assert told["unfinished"][0]["name"] == "half" and told["problems"][0]["kind"] == "damaged"
+
+
+def test_words_in_no_label_are_answered_with_the_rows_there_are_and_the_runs_left_out(tmp_path):
+    study(tmp_path / "study.json", {f"er, M = {m}": [50.0] for m in range(1, 22)})
+    for name, file in (("half.part", "metrics.jsonl"), ("torn", "experiment.json"), ("photos", "notes.txt")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).touch()
+    told = call(tmp_path, "--only", "rer").stderr
+    assert "no row has 'rer' in its label; the rows: er, M = 1; er, M = 2; " in told and "; er, M = 20; …; left" in told
+    assert told.endswith(f"; left out: {tmp_path / 'half.part'} (not complete); {tmp_path / 'torn'} (damaged)\n")
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["nowhere"], "there is no file or folder nowhere"),
+        ([], "there is no file or folder runs"),
         (["empty"], "there is no complete run in empty"),
         (["foreign"], "no complete run in foreign; foreign: foreign: there is no run, study or record in it"),
         (["a.json", "--csv", "--json"], "give one of them"),

@@ -15,6 +15,8 @@ from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (
 
 import everlearn
 from everlearn import Experiment, Fixed, Relation, metrics
+from everlearn.collection import collect
+from everlearn.collection import rows as rows_of
 from everlearn.experiments import provenance, studies
 from everlearn.experiments import run as runs
 from everlearn.experiments.seals import sealed
@@ -292,11 +294,27 @@ def test_a_study_says_what_its_rows_gain_on_one_of_them():
     assert gain["on"] == "er, M = 50" and gain["seeds"] == 2
     assert gain["mean"] == pytest.approx(sum(acc("rer, M = 50", s) - acc("er, M = 50", s) for s in (0, 1)) / 2)
     assert "gain" not in rows["er, M = 20"] and "gain" not in rows["finetune"]
-    assert {"er, M = 20", "rer, M = 50"} <= studies.bases(studies.study("mine.toml"), "finetune").keys()
+    bases = lambda against: rows_of.bases(rows_of.planned(studies.study("mine.toml")), against)
+    assert {"er, M = 20", "rer, M = 50"} <= bases("finetune").keys()
     told = call("study mine.toml --against finetune")
     assert "of 2" in told.stdout and "95 %" in told.stdout
     assert "can be set against 'icarl'" in call("study mine.toml --against icarl").stderr
-    assert studies.bases(studies.study("mine.toml"), "er, M = 20")["er, M = 50"] == "er, M = 20"
+    assert bases("er, M = 20")["er, M = 50"].label == "er, M = 20"
+
+
+def test_a_study_that_can_set_nothing_against_a_method_of_several_rows_asks_for_one_of_them():
+    Path("mine.toml").write_text('[[grid]]\nmethod = ["er", "finetune", "joint"]\nmemory = [20, 50]\n')
+    refused = call("study mine.toml --against er --dry-run")
+    assert refused.exit_code == 2 and "'er' is of several rows; choose: er, M = 20; er, M = 50" in refused.stderr
+
+
+def test_a_study_and_its_record_set_the_same_rows_against_each_other():
+    planned = rows_of.planned(studies.study("relation-digits"))
+    found = collect([Path(__file__).parents[1] / "results" / "relation-digits.json"]).rows
+    for against in ("er", "rer", "rer fresh", "der++, M = 50"):
+        first, second = (rows_of.bases(rows, against) for rows in (planned, found))
+        assert {label: on.label for label, on in first.items()} == {label: on.label for label, on in second.items()}
+        assert first["er+split, M = 50"].label == (against if "M" in against else f"{against}, M = 50")
 
 
 def test_a_studys_record_is_answered_with_the_study(tmp_path):

@@ -13,6 +13,7 @@ import pytest
 from pages import HOSTILE, RESULTS, Visit, browser, dangerous, make  # noqa: F401
 from typer.testing import CliRunner
 
+import everlearn
 from everlearn.cli.app import app
 from everlearn.collection import collect
 from everlearn.report import explain
@@ -71,6 +72,15 @@ def pair_of(data, label):
     return next(pair for pair in data["pairs"] if data_label(data, pair[1]).startswith(label))
 
 
+def test_a_row_is_beside_the_baseline_as_it_is_by_default_where_several_are_equally_near(tmp_path):
+    small = dict(out=tmp_path, epochs=2, classes=["0", "1", "2", "3"], tasks=2, memory=20)
+    for method, options in (("er", {}), ("er", {"weights": (1, 4.42)}), ("er", {"weights": (1, 0.1)}), ("rer", {})):
+        everlearn.run(method, **small | options)
+    data = block(collect([tmp_path]), [])
+    ((base, _),) = data["pairs"]
+    assert data_label(data, base) == "er, weights = [1, 1]"
+
+
 def test_what_classes_lost_is_what_the_confusions_say(made):
     found = collect([made])
     for record in block(found, [])["sets"]["classes"]:
@@ -116,7 +126,7 @@ def test_the_weights_in_a_studys_document_are_the_points_of_its_figure():
     runs = [
         run for label, row in json.loads(file.read_text())["rows"].items() if "rer, " in label for run in row["runs"]
     ]
-    spec = dict(figures.figures(web.of_paths([str(file)], "rer, ")))["similarity"]
+    spec = dict(figures.figures(web.of_paths([str(file)], ["rer"])))["similarity"]
     points = [(of["to_new"], of["to_old"]) for of in spec["datasets"]["runs"]]
     assert sorted(points) == sorted(
         (round(r["validation"]["new"], 4), round(r["validation"]["memory"], 4)) for r in runs
@@ -190,7 +200,7 @@ def test_the_command_writes_the_page_and_answers_wrong_input_in_a_sentence(made,
     for words, sentence in (
         ((), "there is no file or folder runs"),
         ((made, "--csv", "--latex"), "one table each"),
-        ((made, "--only", "nothing"), "no row has 'nothing' in its label; there are er, rer"),
+        ((made, "--only", "nothing"), "no row has 'nothing' in its label; the rows: er; rer"),
         ((made, "--html", "no/where.html"), "No such file or directory"),
     ):
         failed = call(*words)

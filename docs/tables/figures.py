@@ -16,7 +16,7 @@ FONT = "Liberation Sans, Arial, sans-serif"  # the converter has it: the same fi
 
 
 @cache
-def charts(path: str, only: str | None = None) -> dict[str, dict]:
+def charts(path: str, *only: str) -> dict[str, dict]:
     """The report's figures on a record or a stream's records."""
     return dict(figures.figures(of_paths([str(ROOT / "results" / path)], only)))
 
@@ -27,7 +27,7 @@ def drawn(spec: dict) -> str:
 
 def similarity(name: str) -> str:
     """The mean weights RER gives validation samples after the second task, a point a seed."""
-    return drawn(charts(f"{name}.json", "rer, ")["similarity"])
+    return drawn(charts(f"{name}.json", "rer")["similarity"])
 
 
 def curves(stream: str, base: str, memory: int) -> str:

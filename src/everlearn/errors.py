@@ -6,13 +6,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral, Real
 from typing import Any
 
 LONG = 200  # characters of a value in a sentence
 TASK = "task"  # as the decay of an average
 FEW = 3  # values of a list are named one by one
+MANY = 20  # names in a sentence
 PLAIN = (bool, int, float, str, type(None))
 # What other libraries call it.
 ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
@@ -71,6 +72,11 @@ def _named(value: object) -> str:
         return f"{'an' if kind[:1] in 'AEIOaeio' else 'a'} {kind}"
     words = repr(value)
     return words if len(words) <= LONG else f"{words[: LONG - 1]}…"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence, commas in them or not; of very many the first."""
+    return "; ".join([*names[:MANY], *["…"] * (len(names) > MANY)]) or "none"
 
 
 def parsed(text: str | bytes, read: Callable[[Any], Any] = json.loads) -> Any:

@@ -50,12 +50,16 @@ class Listed(typer.core.TyperGroup):
 class Group(Listed):
     """Commands that are imported when they are needed; a wrong word is answered in one sentence, as any wrong input."""
 
+    asked = "everlearn"  # and the command, once it is known
+
     def list_commands(self, ctx) -> list[str]:
         return list(COMMANDS)
 
     def resolve_command(self, ctx, args: list[str]):
         self.commands = dict.fromkeys(COMMANDS) | self.commands  # what a mistyped one is compared with
-        return super().resolve_command(ctx, args)
+        found = super().resolve_command(ctx, args)
+        self.asked = f"{ctx.command_path} {found[0]}"
+        return found
 
     def get_command(self, ctx, name: str):
         if name not in COMMANDS:
@@ -71,7 +75,7 @@ class Group(Listed):
                 sys.exit(error.exit_code)
             message = error.format_message().strip(" .?\n").replace(". Did", ", did")
             if message:  # it is empty where the help was printed
-                command = error.ctx.command_path if error.ctx else "everlearn"  # none: an option without its value
+                command = error.ctx.command_path if error.ctx else self.asked  # none: an option without its value
                 setting = None if command.split()[-1] in OF_LEARNERS else _setting(message, sys.argv)
                 plain = setting or _number(message, sys.argv) or message[0].lower() + message[1:]
                 tell(f"{plain.replace('Value error, ', '')}; see {command} --help")

@@ -8,11 +8,11 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, fail, tell
-from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, Only, print_json
+from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, Only, Paths, print_json
 from everlearn.errors import BadInput
 
 EXAMPLES = """Examples:
-  everlearn compare runs                        a leaderboard of all runs there
+  everlearn compare                             a leaderboard of all runs in runs
   everlearn compare runs --against er           and what each row gains on ER's
   everlearn compare runs --only 'M = 200'       of those rows alone
   everlearn compare results/cifar10 --latex > table.tex
@@ -28,12 +28,7 @@ on these seeds is on the wrong side of 0, else if its mean is."""
 
 @command(EXAMPLES)
 def app(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH", help="Folders of runs, folders of such, studies' or runs' JSON documents, records."
-        ),
-    ],
+    paths: Paths = None,
     against: Against = None,
     only: Only = None,
     as_csv: AsCsv = False,
@@ -55,6 +50,7 @@ def app(
 
     if as_csv + as_markdown + as_latex + as_json > 1:
         raise BadInput("--csv, --markdown, --latex and --json are one table each; give one of them")
+    paths = paths or [Path("runs")]
     if worse is not None:
         judging.metric(worse)
         if len(paths) != 2:
@@ -65,7 +61,7 @@ def app(
         more = f" and {len(remarks) - 1} more" if len(remarks) > 1 else ""
         why = f"; {remarks[0]}{more}" if remarks else ""
         raise BadInput(f"there is no complete run in {', '.join(map(str, paths))}{why}")
-    found = chosen(found, only)
+    found = chosen(found, only or [])
     gained = board.gains(found, against)
     made, out = board.board(found, gained), console()
     if as_json or as_csv or as_markdown or as_latex:
@@ -84,15 +80,15 @@ def app(
     if html is not None:
         from everlearn.report.web.page import CHARTLESS, charts, page
 
-        html.write_text(page([str(path) for path in paths], only, edited), encoding="utf-8")
+        html.write_text(page([str(path) for path in paths], only or [], edited), encoding="utf-8")
         tell(f"written to {html}")
         if not charts():
             tell(CHARTLESS)
     if worse is not None:
-        judge(paths, worse, only, edited)
+        judge(paths, worse, only or [], edited)
 
 
-def judge(paths: list[Path], metric: str, only: str | None, edited: bool) -> None:
+def judge(paths: list[Path], metric: str, only: list[str], edited: bool) -> None:
     """Say which rows are worse; then the command has failed."""
     from everlearn.collection import chosen, collect, judging
 

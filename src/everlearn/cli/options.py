@@ -71,6 +71,13 @@ Data = Annotated[
     Optional[Path],
     typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
 ]
+Paths = Annotated[
+    Optional[list[Path]],
+    typer.Argument(
+        metavar="PATH",
+        help="Folders of runs, folders of such, studies' or runs' JSON documents, records.  [default: runs]",
+    ),
+]
 AsCsv = Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")]
@@ -79,11 +86,17 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="ROW",
-        help="Also what each row gains on this one, seed by seed; "
-        "a method's name: on its row whose label is else the same.",
+        help="Also what each row gains on this one, seed by seed; a method's name: on its row most like it.",
     ),
 ]
-Only = Annotated[Optional[str], typer.Option("--only", metavar="WORDS", help="Rows whose label has these words.")]
+Only = Annotated[
+    Optional[list[str]],
+    typer.Option(
+        "--only",
+        metavar="WORDS",
+        help="Only rows with these whole words in their label, as often as you like; * stands for anything.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
 Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]

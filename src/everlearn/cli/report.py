@@ -8,7 +8,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command, tell
-from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown, Edited, Only
+from everlearn.cli.options import AsCsv, AsLatex, AsMarkdown, Edited, Only, Paths
 from everlearn.errors import BadInput, printable
 
 EXAMPLES = """Examples:
@@ -20,10 +20,7 @@ EXAMPLES = """Examples:
 
 @command(EXAMPLES)
 def app(
-    paths: Annotated[
-        Optional[list[Path]],
-        typer.Argument(metavar="[DIR]...", help="Folders of runs, studies' documents, records.  [default: runs]"),
-    ] = None,
+    paths: Paths = None,
     html: Annotated[
         Optional[Path], typer.Option("--html", metavar="FILE", help="The page to write.  [default: report.html]")
     ] = None,
@@ -46,7 +43,11 @@ def app(
     if as_csv + as_markdown + as_latex > 1:
         raise BadInput("--csv, --markdown and --latex are one table each; give one of them")
     places = [str(path) for path in paths or [Path("runs")]]
-    found = chosen(collect(places, edited=edited), only)
+    found = collect(places, edited=edited)
+    remarks = list(board.remarks(found))
+    found = chosen(found, only or [])
+    for sentence in remarks:
+        tell(sentence)
     table = as_csv or as_markdown or as_latex
     if table:
         print(board.text(found, {}, as_csv, as_latex))
@@ -60,9 +61,7 @@ def app(
         say(f"written to {html} ({size:.1f} MB, {runs or 'no'} complete run{'s' * (runs != 1)})")
         if not charts():
             tell(CHARTLESS)
-        if failed := sum(problem.kind == "failed" for problem in found.problems):
-            tell(f"{failed} run{'s' * (failed != 1)} failed; the page says why")
-        elif not runs:
+        if not runs and not remarks:
             tell(f"there is no complete run in {', '.join(places)}; `everlearn run er --out {places[0]}` makes one")
     if figures is not None:
         from everlearn.report.web.figures import write

@@ -18,6 +18,7 @@ from everlearn.cli.options import (
     Edited,
     Fresh,
     Keep,
+    Only,
     Out,
     Pack,
     Quiet,
@@ -50,12 +51,7 @@ def app(
     seeds: Annotated[
         Optional[int], typer.Option(help="Runs of each row of the table.  [default: the study's]", min=1)
     ] = None,
-    only: Annotated[
-        Optional[list[str]],
-        typer.Option(
-            metavar="WORDS", help="Only rows with this in their label, as often as you like; * stands for anything."
-        ),
-    ] = None,
+    only: Only = None,
     against: Against = None,
     settings: Annotated[
         Optional[list[str]],
@@ -90,6 +86,7 @@ def app(
     ] = None,
 ) -> None:
     """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
+    from everlearn.collection import rows
     from everlearn.experiments import records, studies
     from everlearn.experiments.store import Store
     from everlearn.launchers import device_of
@@ -105,7 +102,7 @@ def app(
         assignments(settings or []) | {"device": device_of(on, device.value, own)} | ({"data": data} if data else {})
     )
     chosen = studies.study(name, seeds, only or [], given, most or studies.MOST)
-    bases = studies.bases(chosen, against) if against else {}
+    bases = {label: on.label for label, on in rows.bases(rows.planned(chosen), against).items()} if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]
     if dry_run:
         done = set(store.done(experiments))

@@ -9,7 +9,8 @@ from pathlib import Path
 from everlearn.collection.folders import Found, Look
 from everlearn.collection.model import Collection, Run
 from everlearn.collection.rows import rows
-from everlearn.errors import BadInput
+from everlearn.errors import listed
+from everlearn.experiments import choosing
 
 
 def collect(paths: Sequence[Path | str], index: bool = True, edited: bool = False) -> Collection:
@@ -35,12 +36,10 @@ def _with_curves(run: Run, curves: dict[str, Path]) -> Run:
     return run if file is None else replace(run, curves=file)
 
 
-def chosen(collection: Collection, only: str | None) -> Collection:
-    """The rows whose label has the words `only`; all without."""
-    if only is None:
-        return collection
-    kept = tuple(row for row in collection.rows if only in row.label)
-    if not kept:
-        labels = ", ".join(row.label for row in collection.rows[:5]) or "none"
-        raise BadInput(f"no row has '{only}' in its label; there are {labels}")
-    return replace(collection, rows=kept)
+def chosen(collection: Collection, only: Sequence[str]) -> Collection:
+    """The rows whose label has one of these, as a study's `only`; all without."""
+    left = [f"{run.place} (not complete)" for run in collection.unfinished]
+    left += [f"{problem.place} ({problem.kind})" for problem in collection.problems if problem.kind != "foreign"]
+    besides = f"; left out: {listed(left)}" if left else ""
+    labels = set(choosing.chosen((row.label for row in collection.rows), only, besides=besides))
+    return replace(collection, rows=tuple(row for row in collection.rows if row.label in labels))

@@ -18,6 +18,7 @@ from everlearn.errors import BadInput
 from everlearn.experiments import failures, seals
 from everlearn.experiments.results import LINES, RESULT, read_opened
 from everlearn.experiments.store import CHECKPOINT
+from everlearn.learner.saved import LEARNER
 
 DEEPEST = 3  # folders within folders
 SIGNS = ("experiment.json", LINES, CHECKPOINT, "lock")  # of a run, complete or not
@@ -78,7 +79,8 @@ class Look:
                 self._document(path, status, found, strange)
             elif not self._run(path, found) and depth < DEEPEST:
                 inner = self._folder(path, depth + 1)
-                found.add(inner if inner.anything() else _nothing(path))
+                saved = (path / LEARNER).is_file()  # by teach, say, beside the run it comes from: nothing to compare
+                found.add(inner if inner.anything() or saved else _nothing(path))
         if found.anything():
             found.add(strange)
         elif not depth:

@@ -7,13 +7,15 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from everlearn.collection.model import Repeat, Row, Run, differing
-from everlearn.errors import BadInput
+from everlearn.collection.documents import described_by
+from everlearn.collection.model import Repeat, Row, Run, differing, no_figures
+from everlearn.errors import BadInput, listed
 from everlearn.experiments.published import Row as Figures
 from everlearn.experiments.published import published, tables
-from everlearn.experiments.studies import study
+from everlearn.experiments.studies import Study, study
 
 # Settings that are in every label if it takes them to tell rows apart. Others are in labels that would be the same
 # without: a method's own learning rate, say, is in none.
@@ -139,29 +141,38 @@ def _short(paths: Sequence[str]) -> list[str]:
     return list(paths)
 
 
+def planned(study: Study) -> list[Row]:
+    """A study's rows before they are run, each of its first seed: they have settings and no figures."""
+    nothing: Any = dict(figures=no_figures(), matrices={}, seconds=None, classes=(), provenance={}, sealed=False)
+    run = lambda e: Run(e.name, Path(study.name), study.name, e.seed, **described_by(e.document()), **nothing)
+    return [Row(label, (run(first),)) for label, (first, *_) in study.rows.items()]
+
+
 def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
-    """The row each row is set against: the one of this label; or, of those whose method and weighting are called so,
-    the one most like it in its settings, with the same stream, memory and the like. Of several versions of a file of
-    one's own it is the one the file has now."""
+    """The row each row is set against: the one of this label; or, of those whose label starts so, else whose method and
+    weighting are called so, the one most like it in its settings, with the same stream, memory and the like, or whose
+    label is else the same. Of several versions of a file of one's own it is the one the file has now. A row that
+    several are equally like is set against none of them, and these are not set against each other."""
     if (one := next((row for row in rows if row.label == against), None)) is not None:
         return {row.label: one for row in rows if row is not one}
-    of_name = [row for row in rows if row.runs[0].title == against]
+    of_name = [row for row in rows if row.label.startswith(f"{against}, ")]
+    of_name = of_name or [row for row in rows if row.runs[0].title == against]
     now = [row for row in of_name if row.current]
     of_name = [row for row in of_name if row.current or not any(_version(row, other) for other in now)]
-    found = {}
+    names, found = [row.label for row in of_name], {}
     for row in rows:
-        near = [other for other in of_name if _comparable(row, other) and row is not other]
-        if near:
-            least = min(_unlike(row, other) for other in near)
-            nearest, *tied = [other for other in near if _unlike(row, other) == least]
-            if tied:
-                known = "; ".join(other.label for other in (nearest, *tied))
-                what = "versions of its source, none the file's now" if _version(nearest, tied[0]) else "rows"
-                raise BadInput(f"'{against}' is of several {what}; choose: {known}")
-            found[row.label] = nearest
+        alike = ", ".join([against, *row.label.split(", ")[1:]])
+        near: dict[tuple[int, bool], list[Row]] = {}
+        for other in of_name if row.label not in names else ():
+            if _comparable(row, other):
+                near.setdefault((_unlike(row, other), other.label != alike), []).append(other)
+        if near and len(nearest := near[min(near)]) == 1:
+            found[row.label] = nearest[0]
+    if not found and len(names) > 1:
+        what = "versions of its source, none the file's now" if _version(*of_name[:2]) else "rows"
+        raise BadInput(f"'{against}' is of several {what}; choose: {listed(names)}")
     if not found:
-        known = "; ".join(row.label for row in rows[:20]) + ("; …" if len(rows) > 20 else "")
-        raise BadInput(f"no row can be set against '{against}'; the rows: {known}")
+        raise BadInput(f"no row can be set against '{against}'; the rows: {listed([row.label for row in rows])}")
     return found
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlearn.errors import BadInput, parsed, unknown
+from everlearn.experiments import choosing
 from everlearn.experiments.axes import axis
 from everlearn.experiments.experiment import Experiment, settable
 from everlearn.spec import look_up
@@ -310,8 +310,8 @@ def study(
 ) -> Study:
     """A built-in study or a TOML file's.
 
-    `only` keeps rows whose label has one of these; `given` are settings for every run that has them. Of more than
-    `most` runs it is refused.
+    `only` keeps rows whose label has one of these words; `given` are settings for every run that has them. Of more
+    than `most` runs it is refused.
     """
     if name.endswith(".toml"):
         found, seeds = read(Path(name), seeds, given, most)
@@ -322,19 +322,9 @@ def study(
         raise BadInput(f"{name} is a file that does not end in .toml, as a study of one's own does")
     else:
         raise unknown("study", name, STUDIES)
-    if only:
-        chosen: set[str] = set()
-        for words in only:
-            if not words.strip():
-                raise BadInput(f"--only needs a part of a row's label; the rows: {'; '.join(found.rows)}")
-            # Whole words: er is not in rer or er-ace, nor M = 50 in M = 500; consolidate is in er+consolidate.
-            wanted = re.compile(rf"(?<!\w){re.escape(words).replace(re.escape('*'), '.*')}(?![\w+-])")
-            if not (having := set(filter(wanted.search, found.rows))):
-                raise BadInput(f"no row of {name} has '{words}' in its label; the rows: {'; '.join(found.rows)}")
-            chosen |= having
-        found = found._replace(rows={label: row for label, row in found.rows.items() if label in chosen})
-    counted(len(found.rows) * seeds, most)
-    found = found._replace(rows={label: seeded(row[0], seeds) for label, row in found.rows.items()})
+    labels = choosing.chosen(found.rows, only, f" of {name}")
+    counted(len(labels) * seeds, most)
+    found = found._replace(rows={label: seeded(found.rows[label][0], seeds) for label in labels})
     known = set().union(*(_settable(row[0]) for row in found.rows.values()))
     for key in given:
         if key not in known:
@@ -345,18 +335,6 @@ def study(
 def _settable(experiment: Experiment) -> set[str]:
     specs = experiment.method, experiment.weighting, experiment.stream.at or experiment.stream.name, experiment.network
     return {"data", "device", *settable(*specs)}
-
-
-def bases(study: Study, against: str) -> dict[str, str]:
-    """The row each row is compared with: the one of this method with an otherwise equal label, or of this label."""
-    found = {}
-    for label in study.rows:
-        alike = ", ".join([against, *label.split(", ")[1:]])
-        if base := next((row for row in (alike, against) if row in study.rows and row != label), None):
-            found[label] = base
-    if not found:
-        raise BadInput(f"no row of {study.name} can be set against '{against}'; the rows: {'; '.join(study.rows)}")
-    return found
 
 
 def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from everlearn.collection import Collection, Row, Run
+from everlearn import registry
+from everlearn.collection import Collection, Row, Run, documents
 from everlearn.collection.model import SETTINGS
 from everlearn.collection.rows import ALWAYS, labels, shown
+from everlearn.errors import BadInput
+from everlearn.experiments.experiment import Experiment
 from everlearn.metrics import METRICS, spread
 from everlearn.report.web import classes, progress, relation
 from everlearn.report.web.rounding import rounded
@@ -143,9 +147,9 @@ def _pairs(rows: Sequence[Row], names: Sequence[str]) -> list[list[str]]:
     for row, name in zip(rows, names):
         if row.settings.get("weighting", "fixed") == "fixed":
             continue
-        alike = [(other, of) for other, of in zip(rows, names) if _baseline(other.settings, row.settings)]
+        alike = {of: other.settings for other, of in zip(rows, names) if _baseline(other.settings, row.settings)}
         if alike:
-            found.append([max(alike, key=lambda pair: _shared(pair[0].settings, row.settings))[1], name])
+            found.append([_nearest(alike, row.settings), name])
     relational = {name for row, name in zip(rows, names) if row.settings.get("weighting") == "relation"}
     return sorted(found, key=lambda pair: pair[1] not in relational)
 
@@ -153,6 +157,21 @@ def _pairs(rows: Sequence[Row], names: Sequence[str]) -> list[list[str]]:
 def _baseline(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     same = all(one.get(key) == other.get(key) for key in ("method", *ALWAYS))
     return same and one.get("weighting") == "fixed"
+
+
+def _nearest(alike: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
+    """The name with the most settings in common; of several the one nearest to what the method has by default."""
+    usual = _usual(next(iter(alike.values()))) if len(alike) > 1 else {}
+    return max(alike, key=lambda name: (_shared(alike[name], settings), _shared(alike[name], usual)))
+
+
+def _usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a method has by default on this stream, with this memory and the like; nothing is known of others' own."""
+    with contextlib.suppress(BadInput, *documents.WRONG):
+        if all(settings[kind] in registry.BUILT_IN[kind] for kind in ("method", "stream", "network")):
+            default = Experiment.of(**{key: settings[key] for key in ("method", *ALWAYS) if key in settings})
+            return documents.described_by(default.document())["settings"]
+    return {}
 
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:

@@ -21,12 +21,12 @@ CHARTLESS = "the page has tables and no charts; those need two more packages: pi
 SCRIPTS = ("web.js", "web-tables.js", "web-charts.js")
 
 
-def page(paths: Sequence[str], only: str | None = None, edited: bool = False) -> str:
-    """What is under these paths as one page; `only` rows whose label has these words."""
+def page(paths: Sequence[str], only: Sequence[str] = (), edited: bool = False) -> str:
+    """What is under these paths as one page; `only` rows whose label has one of these."""
     return rendered(of_paths(paths, only, edited))
 
 
-def of_paths(paths: Sequence[str], only: str | None = None, edited: bool = False) -> Block:
+def of_paths(paths: Sequence[str], only: Sequence[str] = (), edited: bool = False) -> Block:
     """The data block of what is under these paths."""
     return block(chosen(collect(paths, edited=edited), only), paths)
 
