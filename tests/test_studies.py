@@ -284,6 +284,22 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
     assert result.stderr.count("and 3 more failed: ") == 1 and "everlearn data get mnist" in result.stderr
 
 
+def test_data_of_ones_own_are_looked_for_beside_the_study_then_in_the_working_folder(monkeypatch, tmp_path):
+    Path("sub").mkdir()
+    images = Path(own_images(8)).rename("mine.npz")
+    for stream in ('"npz:mine.npz"', '{ name = "npz:mine.npz" }'):
+        Path("own.toml").write_text(f"seeds = 1\n[[grid]]\nmethod = 'er'\nstream = {stream}\n")
+        place = lambda study: studies.study(study).rows["er"][0].stream.at
+        assert place("own.toml") == f"npz:{images.resolve()}"
+        monkeypatch.chdir(tmp_path / "sub")
+        assert place("../own.toml") == f"npz:{tmp_path / 'mine.npz'}"
+        Path("../own.toml").rename("own.toml")
+        result = call("study own.toml --dry-run")
+        assert result.exit_code == 2 and f"own.toml: there is no file {tmp_path / 'sub/mine.npz'}" in result.stderr
+        monkeypatch.chdir(tmp_path)
+        assert place("sub/own.toml") == f"npz:{images.resolve()}", "in the working folder"
+
+
 @pytest.mark.parametrize(
     ("only", "labels"),
     [
