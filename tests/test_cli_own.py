@@ -389,6 +389,17 @@ def test_wrong_input_is_answered_in_one_sentence(run):
         assert sentence in refused(*words), words
 
 
+def test_a_networks_maker_that_fails_is_located_with_what_it_was_called_with():
+    vectors()
+    Path("net.py").write_text(NET.replace("shape[0]", "shape[0] * shape[1]"))
+    words = "make fails when called with the shape (6,) and 2 classes: IndexError: tuple index out of range (net.py, "
+    assert f"{words}line 7)" in refused("predict", "model", "x.npy", "--network", "net.py:make")
+    Path("net.py").write_text(NET.replace("shape[0]", "-shape[0]"))
+    words = "with the shape (1, 8, 8) and 10 classes: RuntimeError: "
+    result = said(["run", "er", "--epochs", "1", "--network", "net.py:make"], 2)
+    assert words in result.stderr and "(net.py, line 7)" in result.stderr, "what torch raises was asked for there"
+
+
 def test_a_method_that_learns_all_at_once_cannot_go_on():
     assert call(f"run joint {write_own()} --epochs 1").exit_code == 0
     assert "cannot go on" in refused("teach", next(Path("runs").iterdir()), "own.npz", "--out", "new")
