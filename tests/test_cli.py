@@ -273,7 +273,7 @@ def test_again_refuses_what_would_be_no_repetition():
         Path("bad.json").write_text(json.dumps(sealed(record | damage)))
         assert re.search("not the record of a run|must be a mapping, not None", refused("bad.json"))
     Path("bad.json").write_text("{")
-    assert "is it a run's record?" in refused("bad.json")
+    assert "give a run's folder" in refused("bad.json")
     record["experiment"]["training"]["precision"] = "bfloat16"
     Path("bad.json").write_text(json.dumps(record))
     assert "is not what was written; get it anew from where it came, or --accept-edited" in refused("bad.json")

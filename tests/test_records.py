@@ -44,6 +44,18 @@ def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatc
     assert call(f"again runs/{name}").exit_code == 2 and call(f"again runs/{name} --fresh").exit_code == 0
 
 
+def test_again_repeats_every_seed_of_a_document_and_says_what_it_needs_of_another():
+    Path("two.json").write_text(call(f"run er {QUICK} --seeds 2 --json -q").stdout)
+    told = call("again two.json -q")
+    assert told.exit_code == 0 and told.stdout.count("50 of 50") == 2
+    told = document("again two.json --dry-run")
+    assert [one["seed"] for one in told.values()] == [0, 1]
+    for other in ('{"runs": [{}]}', '{"runs": []}', "{}"):
+        Path("other.json").write_text(other)
+        told = call("again other.json")
+        assert told.exit_code == 2 and "give a run's folder, or what `run --json` printed" in told.stderr
+
+
 def test_the_commit_of_a_source_tree_is_found():
     """The tests run from one; an archive of it has no history."""
     git = lambda *words: subprocess.run(["git", "-C", Path(__file__).parent, *words], capture_output=True, text=True)
