@@ -24,7 +24,7 @@ def read_result(path: Path, edited: bool = False) -> dict:
 def read_opened(path: Path, edited: bool = False, several: bool = False) -> seals.Opened:
     """The same, with what its seal says; it may be a document with the results of `several` seeds."""
     file = path if path.is_file() else path / RESULT
-    way_out = "remove the folder and run the experiment again"
+    way_out = "remove the folder or run the experiment again with --fresh"
     if file == path:
         way_out = "give a run's folder, or what `run --json` printed"
     try:
