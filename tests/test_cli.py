@@ -362,6 +362,14 @@ def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
     assert it["provenance"]["settings"] != everlearn.run("er", epochs=1, network=Mine())["provenance"]["settings"]
 
 
+def test_a_memory_asked_of_a_method_that_keeps_none_is_said_to_change_nothing():
+    said = lambda words: call(f"run {words} --epochs 1 -q").stderr
+    assert (
+        said("finetune --memory 30 --seeds 2") == "everlearn: finetune keeps no memory; --memory 30 changes nothing\n"
+    )
+    assert said("finetune") == said("finetune --memory 0") == said("er --memory 30") == ""
+
+
 def test_another_setting_is_another_run():
     for words in ("", "--seed 1", "--set lr=0.2"):
         assert call(f"run er {QUICK} {words}").exit_code == 0
