@@ -189,6 +189,11 @@ def test_one_run_has_no_standard_deviation():
     assert one["std"] is None and tables.cell(one) == f"{one['mean']:.2f}"
 
 
+def test_what_rounds_to_0_has_no_sign():
+    cells = [tables.cell({"mean": mean, "std": std}) for mean, std in ((-0.004, None), (-0.0, 0.3), (-0.006, None))]
+    assert cells == ["0.00", "0.00 ± 0.30", "-0.01"] and tables.cell({"mean": -0.04, "std": None}, digits=1) == "0.0"
+
+
 # The same again ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["er", "rer"])
 def test_runs_in_threads_are_the_runs_they_are_alone(name):
