@@ -236,7 +236,7 @@ def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the
     Path("other.json").write_text(json.dumps(sealed(record)))
     differs = call("again other.json --out new --quiet")
     assert "49 of 50" in differs.stdout and kept("new") == [folders[0].name]
-    assert differs.exit_code == 1 and differs.stderr == "everlearn: 1 of 1 runs came out otherwise\n"
+    assert differs.exit_code == 1 and differs.stderr == "everlearn: 1 of 1 run came out otherwise\n"
     told = json.loads(call("again other.json --out new --quiet --json").stdout)[folders[0].name]
     assert (
         not told["same"]

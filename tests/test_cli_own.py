@@ -147,6 +147,7 @@ def test_a_file_that_cannot_be_read_is_skipped_and_said(run):
         "everlearn: 1 of 3 files could not be read",
     ]
     assert json.loads(said(["predict", run, "photos", "--json"], 1).stdout)["skipped"][0]["file"].endswith("torn.png")
+    assert "1 of 1 file could not be read" in said(["predict", run, "photos/4/torn.png"], 1).stderr
     assert "torn.png cannot be decoded (not a picture); without --strict it is skipped" in refused(
         "predict", run, "photos", "--strict"
     )

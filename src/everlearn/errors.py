@@ -96,6 +96,11 @@ def passed_on(who: str) -> Iterator[None]:
         raise
 
 
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def located(error: Exception) -> str:
     """An error of somebody else's code in a line, and where it happened; what torch raises was asked for elsewhere."""
     frames = list(traceback.walk_tb(error.__traceback__))

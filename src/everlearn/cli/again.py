@@ -23,7 +23,7 @@ from everlearn.cli.options import (
     print_record,
     report_failures,
 )
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn again runs/digits-er-m100-e5-s0-…
@@ -87,4 +87,4 @@ def app(
         out.print("In %. same: accuracies, of a task after a task, that are equal to the last digit.", style="dim")
     report_failures(outcomes)
     if others := sum(not records.same(*pair) for pair in pairs.values()):
-        fail(f"{others} of {len(pairs)} runs came out otherwise", 1)
+        fail(f"{others} of {plural(len(pairs), 'run')} came out otherwise", 1)

@@ -23,7 +23,7 @@ from rich.text import Text
 
 from everlearn import launchers
 from everlearn.core import ranks
-from everlearn.errors import EverlearnError, printable
+from everlearn.errors import EverlearnError, plural, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import DONE
@@ -97,7 +97,7 @@ class Display:
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * epochs + record["epoch"]
             taken = record.get("step", 0)
-            steps = f" and {taken} step{'s' * (taken != 1)}" if taken else ""
+            steps = f" and {plural(taken, 'step')}" if taken else ""
             done = f"{record['epoch']} of its {epochs} epochs{steps}"
             self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from everlearn import metrics
+from everlearn.errors import plural
 from everlearn.experiments import provenance
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import SETTINGS as PUBLISHED_SETTINGS
@@ -93,7 +94,7 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Sheet:
     for label, runs in documents.items():
         ours, row = metrics.across(runs) if runs else {}, theirs[label] or {}
         cells = [compared(ours.get(s, {}).get(m), row.get(s, {}).get(m)) for s, m in SHOWN]
-        mine = f"ours, {len(runs)} run{'s' * (len(runs) != 1)}"
+        mine = f"ours, {plural(len(runs), 'run')}"
         if row:
             block(table, label, ["published", mine, "difference"], ["\n".join(lines) for lines in cells])
         elif several:
