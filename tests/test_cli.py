@@ -236,7 +236,7 @@ def test_again_runs_a_record_from_its_own_settings_and_counts_what_comes_out_the
     Path("other.json").write_text(json.dumps(sealed(record)))
     differs = call("again other.json --out new --quiet")
     assert "49 of 50" in differs.stdout and kept("new") == [folders[0].name]
-    assert differs.exit_code == 1 and differs.stderr == "everlearn: 1 of 1 runs came out otherwise\n"
+    assert differs.exit_code == 1 and differs.stderr == "everlearn: 1 of 1 run came out otherwise\n"
     told = json.loads(call("again other.json --out new --quiet --json").stdout)[folders[0].name]
     assert (
         not told["same"]
@@ -273,7 +273,7 @@ def test_again_refuses_what_would_be_no_repetition():
         Path("bad.json").write_text(json.dumps(sealed(record | damage)))
         assert re.search("not the record of a run|must be a mapping, not None", refused("bad.json"))
     Path("bad.json").write_text("{")
-    assert "is it a run's record?" in refused("bad.json")
+    assert "give a run's folder" in refused("bad.json")
     record["experiment"]["training"]["precision"] = "bfloat16"
     Path("bad.json").write_text(json.dumps(record))
     assert "is not what was written; get it anew from where it came, or --accept-edited" in refused("bad.json")
@@ -360,6 +360,14 @@ def test_a_network_of_ones_own_is_not_taken_for_the_usual_one():
     assert it["experiment"]["network"]["name"].startswith("Mine ")
     assert it["provenance"]["settings"] != Experiment.of("er", epochs=1).hash
     assert it["provenance"]["settings"] != everlearn.run("er", epochs=1, network=Mine())["provenance"]["settings"]
+
+
+def test_a_memory_asked_of_a_method_that_keeps_none_is_said_to_change_nothing():
+    said = lambda words: call(f"run {words} --epochs 1 -q").stderr
+    assert (
+        said("finetune --memory 30 --seeds 2") == "everlearn: finetune keeps no memory; --memory 30 changes nothing\n"
+    )
+    assert said("finetune") == said("finetune --memory 0") == said("er --memory 30") == ""
 
 
 def test_another_setting_is_another_run():

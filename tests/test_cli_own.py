@@ -147,6 +147,7 @@ def test_a_file_that_cannot_be_read_is_skipped_and_said(run):
         "everlearn: 1 of 3 files could not be read",
     ]
     assert json.loads(said(["predict", run, "photos", "--json"], 1).stdout)["skipped"][0]["file"].endswith("torn.png")
+    assert "1 of 1 file could not be read" in said(["predict", run, "photos/4/torn.png"], 1).stderr
     assert "torn.png cannot be decoded (not a picture); without --strict it is skipped" in refused(
         "predict", run, "photos", "--strict"
     )
@@ -387,6 +388,17 @@ def test_wrong_input_is_answered_in_one_sentence(run):
         (("teach", run, "more.npz", "--out", "new"), "samples of shape [6]"),
     ):
         assert sentence in refused(*words), words
+
+
+def test_a_networks_maker_that_fails_is_located_with_what_it_was_called_with():
+    vectors()
+    Path("net.py").write_text(NET.replace("shape[0]", "shape[0] * shape[1]"))
+    words = "make fails when called with the shape (6,) and 2 classes: IndexError: tuple index out of range (net.py, "
+    assert f"{words}line 7)" in refused("predict", "model", "x.npy", "--network", "net.py:make")
+    Path("net.py").write_text(NET.replace("shape[0]", "-shape[0]"))
+    words = "with the shape (1, 8, 8) and 10 classes: RuntimeError: "
+    result = said(["run", "er", "--epochs", "1", "--network", "net.py:make"], 2)
+    assert words in result.stderr and "(net.py, line 7)" in result.stderr, "what torch raises was asked for there"
 
 
 def test_a_method_that_learns_all_at_once_cannot_go_on():

@@ -154,6 +154,8 @@ def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):
     shown, written = call(tmp_path), call(tmp_path, "--csv")
     assert "not complete: half, 1 epoch, last written" in shown.stdout and "damaged: " in shown.stdout
     assert "not complete" in written.stderr and "torn" in written.stderr
+    touched = (tmp_path / "half.part" / "metrics.jsonl").stat().st_mtime
+    assert "last written 1 second ago" in next(board.remarks(collect([tmp_path]), touched + 1))
     assert len(list(csv.reader(io.StringIO(written.stdout)))) == 2
     page = CliRunner().invoke(cli.app, ["report", str(tmp_path), "--html", str(tmp_path / "page.html")])
     assert page.stderr == written.stderr, "the report says it in the same words"

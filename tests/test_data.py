@@ -744,7 +744,7 @@ def test_too_few_classes_or_pictures_are_refused(tmp_path):
     with refused(tmp_path / "a", "one picture"):
         sources.read(f"folder:{tmp_path}")
     write_picture(tmp_path / "a/1.png")
-    with refused(tmp_path, "1 class folders"):
+    with refused(tmp_path, "1 class folder where"):
         sources.read(f"folder:{tmp_path}")
 
 

@@ -184,7 +184,7 @@ def test_imported_rows_stand_beside_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log(tmp_path / "theirs", line())
     result = call("import", "mammoth", "theirs")
-    assert result.exit_code == 0 and "1 runs written to mammoth.json" in result.stdout and "75.00" in result.stdout
+    assert result.exit_code == 0 and "1 run written to mammoth.json" in result.stdout and "75.00" in result.stdout
     ours = {"study": "mine", "rows": {"er, M = 200": {"runs": [{"seed": 0, "class_il": {"acc": 80.0}}]}}}
     (tmp_path / "ours.json").write_text(json.dumps(ours))
     found = json.loads(call("compare", "ours.json", "mammoth.json", "--against", "der (mammoth)", "--json").stdout)

@@ -708,7 +708,7 @@ def test_what_is_wrong_with_fields_of_ones_own_is_told(own, words):
         ),
         (dict(method="err"), "unknown method 'err'; did you mean"),
         (dict(weighting="relatoin"), "unknown weighting 'relatoin'; did you mean"),
-        (dict(inputs=255), "inputs must be a Pixels or an Inputs or a function of 1 or None, not 255"),
+        (dict(inputs=255), "inputs must be a Pixels or an Inputs or a function of 1 argument or None, not 255"),
         (lambda: dict(method=everlearn.ER(Relation)), "weighting must be a Weighting or None, not the class Relation"),
         (lambda: dict(method=everlearn.ER((1, 2))), "weighting must be a Weighting or None, not (1, 2)"),
     ],

@@ -46,6 +46,18 @@ def test_again_repeats_what_another_state_of_the_code_repeated_before(monkeypatc
     assert call(f"again runs/{name}").exit_code == 2 and call(f"again runs/{name} --fresh").exit_code == 0
 
 
+def test_again_repeats_every_seed_of_a_document_and_says_what_it_needs_of_another():
+    Path("two.json").write_text(call(f"run er {QUICK} --seeds 2 --json -q").stdout)
+    told = call("again two.json -q")
+    assert told.exit_code == 0 and told.stdout.count("50 of 50") == 2
+    told = document("again two.json --dry-run")
+    assert [one["seed"] for one in told.values()] == [0, 1]
+    for other in ('{"runs": [{}]}', '{"runs": []}', "{}"):
+        Path("other.json").write_text(other)
+        told = call("again other.json")
+        assert told.exit_code == 2 and "give a run's folder, or what `run --json` printed" in told.stderr
+
+
 def test_the_commit_of_a_source_tree_is_found():
     """The tests run from one; an archive of it has no history."""
     git = lambda *words: subprocess.run(["git", "-C", Path(__file__).parent, *words], capture_output=True, text=True)
@@ -158,7 +170,8 @@ def test_a_result_in_the_place_of_another_is_refused():
     ):
         twenty.write_text(content)
         told = call(f"run er {QUICK}")
-        assert told.exit_code == 2 and words in told.stderr and "remove the folder" in told.stderr
+        assert told.exit_code == 2 and words in told.stderr
+        assert "remove the folder or " in told.stderr and "--fresh" in told.stderr
         assert told.stderr.splitlines()[-1].startswith("everlearn: ")
     assert call(f"run er {QUICK} --fresh").exit_code == 0
 
@@ -176,6 +189,11 @@ def test_a_damaged_run_is_one_failed_run_of_a_study():
 def test_one_run_has_no_standard_deviation():
     one = document(f"run er {QUICK} --seeds 1")["summary"]["class_il"]["acc"]
     assert one["std"] is None and tables.cell(one) == f"{one['mean']:.2f}"
+
+
+def test_what_rounds_to_0_has_no_sign():
+    cells = [tables.cell({"mean": mean, "std": std}) for mean, std in ((-0.004, None), (-0.0, 0.3), (-0.006, None))]
+    assert cells == ["0.00", "0.00 ± 0.30", "-0.01"] and tables.cell({"mean": -0.04, "std": None}, digits=1) == "0.0"
 
 
 # The same again ------------------------------------------------------------------------------------------------------

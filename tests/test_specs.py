@@ -149,9 +149,26 @@ def test_its_record_can_be_run_again_while_the_file_is_what_it_was(mine):
     assert f"{mine.resolve()}:Brier, which this record was made from, has changed since" in told.stderr
     mine.unlink()
     told = call(f"again runs/{name} --fresh")
-    assert told.exit_code == 2 and f"there is no file {mine.resolve()}" in told.stderr
+    assert told.exit_code == 2 and f"there is no file {mine.resolve()}, which this record was made from" in told.stderr
+    assert "a run's folder has a copy of it, source.zip" in told.stderr
     document = json.loads(Path("runs", name, "result.json").read_text())["experiment"]
     assert Experiment.parse(document).label == "Brier", "the record itself is read without it"
+
+
+def test_a_record_is_run_again_with_a_file_of_the_same_name_and_content_in_the_working_folder(monkeypatch, tmp_path):
+    Path("old").mkdir()
+    Path("old/mine.py").write_text(BRIER)
+    Path("old/data.py").write_text("import everlearn\n\n\ndef digits():\n    return everlearn.load('digits')\n")
+    words = f"run old/mine.py:Brier --stream old/data.py:digits --network mlp {QUICK} --out old/runs"
+    assert call(words).exit_code == 0
+    Path("old").rename("new")
+    (name,) = kept("new/runs")
+    assert "there is no file" in call(f"again new/runs/{name} --dry-run").stderr
+    monkeypatch.chdir(tmp_path / "new")
+    assert "50 of 50" in call(f"again runs/{name}").stdout
+    Path("mine.py").write_text(BRIER + "\n")
+    told = call(f"again runs/{name} --dry-run")
+    assert told.exit_code == 2 and f"there is no file {tmp_path / 'old/mine.py'}" in told.stderr, "it is another one"
 
 
 def test_a_run_keeps_a_copy_of_the_files_it_was_made_from(mine):

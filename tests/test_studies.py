@@ -284,6 +284,34 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
     assert result.stderr.count("and 3 more failed: ") == 1 and "everlearn data get mnist" in result.stderr
 
 
+def test_a_studys_heading_says_what_is_run_of_it_and_with_which_settings():
+    heading = lambda words: call(f"study {words} --dry-run").stdout.splitlines()
+    digits = "digits: all fifteen methods on Split-Digits, memory 100, 5 epochs"
+    assert heading("digits")[0] == digits
+    said = " ".join(heading("digits --only er --only joint --set epochs=1 --seeds 2"))
+    assert said.startswith(f"{digits} (here: only er, only joint, epochs = 1) ")
+    Path("mine.toml").write_text(TOML.replace("seeds = 2", "seeds = 1"))
+    assert call("study mine.toml --only finetune -q").stdout.startswith(
+        "mine.toml: does a larger memory help? (here: only finetune)\n"
+    )
+
+
+def test_data_of_ones_own_are_looked_for_beside_the_study_then_in_the_working_folder(monkeypatch, tmp_path):
+    Path("sub").mkdir()
+    images = Path(own_images(8)).rename("mine.npz")
+    for stream in ('"npz:mine.npz"', '{ name = "npz:mine.npz" }'):
+        Path("own.toml").write_text(f"seeds = 1\n[[grid]]\nmethod = 'er'\nstream = {stream}\n")
+        place = lambda study: studies.study(study).rows["er"][0].stream.at
+        assert place("own.toml") == f"npz:{images.resolve()}"
+        monkeypatch.chdir(tmp_path / "sub")
+        assert place("../own.toml") == f"npz:{tmp_path / 'mine.npz'}"
+        Path("../own.toml").rename("own.toml")
+        result = call("study own.toml --dry-run")
+        assert result.exit_code == 2 and f"own.toml: there is no file {tmp_path / 'sub/mine.npz'}" in result.stderr
+        monkeypatch.chdir(tmp_path)
+        assert place("sub/own.toml") == f"npz:{images.resolve()}", "in the working folder"
+
+
 @pytest.mark.parametrize(
     ("only", "labels"),
     [

@@ -35,7 +35,7 @@ def apart(found: dict[str, dict], base: Callable[[str], str]) -> Callable[[str, 
             return "–"
         of = row["summary"]["class_il"]
         against = f" ({gain(row, found[f'{base(name)}, M = {memory}'])})" if name != base(name) else ""
-        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:.1f}{against}"
+        return f"{of['acc']['mean']:.1f} / {of['bwt']['mean']:z.1f}{against}"
 
     return shown
 
@@ -69,7 +69,7 @@ def mixed() -> str:
     lines = []
     for label, row in rows.items():
         of, against = row["summary"]["class_il"], "–" if label == rule else gain(row, rows[rule])
-        lines.append([f"`{label.split(',')[0]}`", f"{of['acc']['mean']:.1f}", f"{of['bwt']['mean']:.1f}", against])
+        lines.append([f"`{label.split(',')[0]}`", f"{of['acc']['mean']:.1f}", f"{of['bwt']['mean']:z.1f}", against])
     return markdown(["DER++", "ACC", "BWT", "gain on the rule"], lines) + "\n\n" + provenance(document)
 
 

@@ -21,7 +21,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from everlearn.errors import BadInput, shown
+from everlearn.errors import BadInput, plural, shown
 
 Thing = TypeVar("Thing")
 ELEMENTS = 10_000  # of a list are looked at; one of more has been made by a program
@@ -149,7 +149,10 @@ def kind_of(hint: Any) -> Kind | None:
     if origin is typing.Annotated:
         return next((more for more in inner[1:] if isinstance(more, Kind)), kind_of(inner[0]))
     if origin is Callable and isinstance(inner[0], list):
-        return Kind(f"a function of {len(inner[0])}", lambda value: callable(value) and takes(value, *inner[0]))
+        return Kind(
+            f"a function of {plural(len(inner[0]), 'argument')}",
+            lambda value: callable(value) and takes(value, *inner[0]),
+        )
     if origin in (typing.Union, types.UnionType):
         kinds = [kind_of(one) for one in inner]
         if None in kinds:

@@ -6,8 +6,10 @@ import json
 import math
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 LONG = 200  # characters of a value in a sentence
@@ -17,6 +19,7 @@ MANY = 20  # names in a sentence
 PLAIN = (bool, int, float, str, type(None))
 # What other libraries call it.
 ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
+TORCH = r"torch(vision)?\b|everlearn\.arguments"  # modules that pass on what others ask for
 
 
 class EverlearnError(Exception):
@@ -97,6 +100,20 @@ def passed_on(who: str) -> Iterator[None]:
     except Exception as error:
         error.add_note(f"everlearn: {who} raised this")
         raise
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
+def located(error: Exception) -> str:
+    """An error of somebody else's code in a line, and where it happened; what torch raises was asked for elsewhere."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    theirs = lambda frame: not re.match(TORCH, frame.f_globals.get("__name__", ""))
+    frame, line = next((found for found in reversed(frames) if theirs(found[0])), frames[-1])
+    words = str(error).strip().splitlines() or ["no message"]
+    return f"{type(error).__name__}: {words[0]} ({Path(frame.f_code.co_filename).name}, line {line})"
 
 
 def short_of_memory(error: Exception) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from everlearn.arguments import takes
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import seeded
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, EverlearnError, located, short_of_memory
 from everlearn.registry import find
 
 
@@ -102,7 +102,13 @@ def build(network: str | Callable, shape: tuple[int, ...], classes: int, seed: i
     if not takes(make, shape, classes, **options):
         raise BadInput(f"{make.__name__} cannot be called with a shape and the number of classes; a network's maker is")
     with seeded(seed):
-        built = make(shape, classes, **options)
+        try:
+            built = make(shape, classes, **options)
+        except Exception as error:  # somebody else's code may raise anything
+            if isinstance(error, EverlearnError) or short_of_memory(error):
+                raise
+            told = f"{make.__name__} fails when called with the shape {tuple(shape)} and {classes} classes"
+            raise BadInput(f"{told}: {located(error)}") from error
     if not isinstance(built, nn.Module):
         raise BadInput(f"{make.__name__} makes a {type(built).__name__}; a network is an nn.Module")
     return built

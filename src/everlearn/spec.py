@@ -24,6 +24,7 @@ from everlearn.errors import BadInput, parsed, shown, unknown
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
 
+COPY = "a run's folder has a copy of it, source.zip"
 DEEPEST = 20  # lists within lists of an option
 
 
@@ -97,14 +98,14 @@ class Found(typing.NamedTuple):
 def look_up(kind: str, given: Any) -> Found:
     """From a name, a class or function, an object made of one, or a table with a name and options."""
     if isinstance(given, Spec):
-        thing = registry.find(kind, given.name if given.at is None or given.source is None else given.at)
+        at = _place(given)
+        thing = registry.find(kind, at or given.name)
         if given.source is not None and registry.source(thing) != given.source:
             raise Changed(
                 f"{given.at or given.name}, which this record was made from, has changed since; "
-                f"put it back as it was, when the hash of its source was {given.source}; "
-                "a run's folder has a copy of it, source.zip"
+                f"put it back as it was, when the hash of its source was {given.source}; {COPY}"
             )
-        return Found(given.name, thing, given.source, given.at, unsaid(kind, thing) | dict(given.options))
+        return Found(given.name, thing, given.source, at or given.at, unsaid(kind, thing) | dict(given.options))
     if isinstance(given, Mapping):
         if not isinstance(given.get("name"), str):
             raise BadInput(f"this {kind} has no name; write {{ name = …, option = … }}")
@@ -141,6 +142,22 @@ def look_up(kind: str, given: Any) -> Found:
     name, at = registry.place(kind, registry.check(kind, given))
     own = registry.built_in(given)
     return Found(name, given, registry.source(given), None if own else at, {})
+
+
+def _place(spec: Spec) -> str | None:
+    """Where what somebody wrote is now: where it was or, if its file is not there, a file like it here."""
+    if spec.at is None or spec.source is None:
+        return None
+    home, _, attribute = spec.at.rpartition(":")
+    file = Path(home)
+    if file.suffix != ".py" or file.is_file():
+        return spec.at
+    if registry.source_now(here := f"{Path(file.name).resolve()}:{attribute}") == spec.source:
+        return here
+    raise BadInput(
+        f"there is no file {file}, which this record was made from; "
+        f"put it back, or into the working folder, as it was; {COPY}"
+    )
 
 
 def _changed(kind: str, given: object, made: object) -> str | None:

@@ -23,7 +23,7 @@ from everlearn.cli.options import (
     print_record,
     report_failures,
 )
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn again runs/digits-er-m100-e5-s0-…
@@ -34,7 +34,7 @@ EXAMPLES = """Examples:
 @command(EXAMPLES)
 def app(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with the result of one.")
+        list[Path], typer.Argument(metavar="RECORD", help="Folders of runs, or files with what `run --json` printed.")
     ],
     device: Where = Device.auto,
     out_dir: Out = Path("again"),
@@ -58,14 +58,15 @@ def app(
 
     then, store, out = {}, Store(out_dir, edited), console()
     for path in paths:
-        experiment, document = records.read(path, data, edited)
-        if experiment in then:
-            raise BadInput(f"{path} is a second record of {experiment.name}; compare one at a time")
-        if store.path(experiment).resolve() in (path.resolve(), path.resolve().parent):
-            raise BadInput(f"--out {out_dir} is where {path} itself is; choose another folder")
-        if not dry_run and choose(device.value) == "cpu" and (precision := experiment.training.precision) != "float32":
-            raise BadInput(f"{path} is of a run in {precision}, which needs a GPU")
-        then[experiment] = document
+        for experiment, document in records.read(path, data, edited):
+            if experiment in then:
+                raise BadInput(f"{path} is a second record of {experiment.name}; compare one at a time")
+            if store.path(experiment).resolve() in (path.resolve(), path.resolve().parent):
+                raise BadInput(f"--out {out_dir} is where {path} itself is; choose another folder")
+            precision = experiment.training.precision
+            if not dry_run and choose(device.value) == "cpu" and precision != "float32":
+                raise BadInput(f"{path} is of a run in {precision}, which needs a GPU")
+            then[experiment] = document
     if dry_run:
         if as_json:
             return print_json({experiment.name: experiment.document() for experiment in then})
@@ -86,4 +87,4 @@ def app(
         out.print("In %. same: accuracies, of a task after a task, that are equal to the last digit.", style="dim")
     report_failures(outcomes)
     if others := sum(not records.same(*pair) for pair in pairs.values()):
-        fail(f"{others} of {len(pairs)} runs came out otherwise", 1)
+        fail(f"{others} of {plural(len(pairs), 'run')} came out otherwise", 1)

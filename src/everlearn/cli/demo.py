@@ -9,6 +9,7 @@ import typer
 
 from everlearn.cli.app import command
 from everlearn.cli.options import AsJson, Device, Fresh, Out, Quiet, Where, folders, print_record
+from everlearn.errors import plural
 
 
 @command("Example: everlearn demo")
@@ -32,7 +33,7 @@ def app(
     by_method = {label: [found[experiment] for experiment in row] for label, row in rows.items()}
     if as_json:
         return print_record({label: records.several(runs) for label, runs in by_method.items()})
-    title = f"Split-Digits, memory 20, 10 epochs per task, {seeds} seed{'s' * (seeds > 1)}, in %"
+    title = f"Split-Digits, memory 20, 10 epochs per task, {plural(seeds, 'seed')}, in %"
     out.print(tables.results(by_method, title=title))
     out.print(
         "ACC: accuracy over all tasks at the end. BWT: what learning later tasks did to earlier ones. "

@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
-from everlearn.errors import BadInput, parsed
+from everlearn.errors import BadInput, parsed, plural
 
 EXAMPLES = """Examples:
   everlearn import mammoth mammoth/data/results
@@ -49,7 +49,7 @@ def app(
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     screen = console()
     screen.print(board.sheet(board.board(collect([file], index=False))))
-    screen.print(f"{len(found['runs'])} runs written to {file}", soft_wrap=True)
+    screen.print(f"{plural(len(found['runs']), 'run')} written to {file}", soft_wrap=True)
 
 
 def _ours(file: Path) -> bool:

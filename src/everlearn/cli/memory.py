@@ -9,7 +9,7 @@ import typer
 
 from everlearn.cli.app import command
 from everlearn.cli.options import AsJson, Built, BuiltWith, Force, Trained, assignments, print_json
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn memory runs/digits-er-m100-e5-s0-…
@@ -59,6 +59,6 @@ def app(
     if html is None or forget:
         screen.print(memory.table(learner))
     for name, count in gone.items():
-        screen.print(f"Forgotten: {name}, {count} sample{'s' * (count != 1)}")
+        screen.print(f"Forgotten: {name}, {plural(count, 'sample')}")
     for file in filter(None, (html, out)):
         screen.print(f"written to {file}", soft_wrap=True)

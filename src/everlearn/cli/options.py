@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional
 import typer
 
 from everlearn.cli.app import tell
-from everlearn.errors import BadInput, EverlearnError
+from everlearn.errors import BadInput, EverlearnError, plural
 
 if TYPE_CHECKING:
     from everlearn.experiments.experiment import Experiment
@@ -198,7 +198,7 @@ def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
         return
     errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Exception)]
     again = "" if all(isinstance(error, Damaged) for error in errors) else "; the same command tries them again"
-    failed = EverlearnError(f"{len(wrong)} of {len(outcomes)} runs failed{again}")
+    failed = EverlearnError(f"{len(wrong)} of {plural(len(outcomes), 'run')} failed{again}")
     traces = (getattr(error, "traceback", None) for error in errors)
     failed.traceback = "\n".join(dict.fromkeys(filter(None, traces)))
     raise failed

@@ -9,7 +9,7 @@ import typer
 
 from everlearn.cli.app import command, fail, tell
 from everlearn.cli.options import AsJson, Built, BuiltWith, Device, Trained, Where, assignments, print_json
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn predict runs/digits-er-m100-e5-s0-… scan.png
@@ -57,4 +57,4 @@ def app(
     for _, reason in found.skipped:
         tell(f"{reason}; skipped")
     if found.skipped:
-        fail(f"{len(found.skipped)} of {found.files} files could not be read", 1)
+        fail(f"{len(found.skipped)} of {plural(found.files, 'file')} could not be read", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from everlearn.cli.options import (
     print_record,
     seeded,
 )
+from everlearn.errors import Notice
 
 EXAMPLES = """Examples:
   everlearn run er                               the default stream, Split-Digits
@@ -71,6 +73,10 @@ def app(
     asked = dict(method=method, weighting=weighting, stream=stream, network=network, memory=memory, epochs=epochs)
     where: dict[str, Any] = dict(data=data, device=device.value)
     experiments = [Experiment.of(**one, **where) for one in seeded(seed, seeds, settings=settings, **asked)]
+    if memory not in (None, "0") and not experiments[0].memory:
+        warnings.warn(
+            f"{experiments[0].label} keeps no memory; --memory {memory} changes nothing", Notice, stacklevel=1
+        )
     store, out = Store(out_dir), console()
     how = dict(fresh=fresh, keep=keep, pack=pack, deterministic=deterministic)
     documents = watched(experiments, store, quiet, **how, **where)

@@ -104,6 +104,7 @@ def app(
     chosen = studies.study(name, seeds, only or [], given, most or studies.MOST)
     bases = {label: on.label for label, on in rows.bases(rows.planned(chosen), against).items()} if against else {}
     experiments = [experiment for row in chosen.rows.values() for experiment in row]
+    chosen = chosen.here(only or [], assignments(settings or []))
     if dry_run:
         done = set(store.done(experiments))
         counts = {label: {"runs": len(row), "done": len(done.intersection(row))} for label, row in chosen.rows.items()}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from everlearn.data import photos
 from everlearn.data.formats import Parts
-from everlearn.errors import BadInput, Notice
+from everlearn.errors import BadInput, Notice, plural
 
 Classes = dict[str, list[Path]]  # the pictures of each
 
@@ -89,7 +89,9 @@ def _halves(path: Path) -> dict[str, Classes]:
     for files in halves.get("", {}).values():
         _hold_out(files, len(files))
     if (classes := len(next(iter(halves.values())))) < 2:
-        raise BadInput(f"{path} has {classes} class folders where two at least are needed: {path}/CLASS/*.png")
+        raise BadInput(
+            f"{path} has {plural(classes, 'class folder')} where two at least are needed: {path}/CLASS/*.png"
+        )
     return halves
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from everlearn.data.sources import own
 from everlearn.errors import BadInput, shown
 
 
@@ -28,14 +30,21 @@ def axis(path: Path, key: str, value: Any) -> Any:
             isinstance(v, str) or (isinstance(v, dict) and isinstance(v.get("name"), str)) for v in named
         ):
             raise BadInput(f"{path}: {key} = {shown(value)} must be a name, a table with a name, or a list of such")
-        return [_beside(path, v) if isinstance(v, str) else v | {"name": _beside(path, v["name"])} for v in named]
+        place = partial(_beside, path, key)
+        return [place(v) if isinstance(v, str) else v | {"name": place(v["name"])} for v in named]
     if not (plain(value) or row(value)):
         raise BadInput(f"{path}: {key} = {shown(value)} must be a value or a list of values")
     return value
 
 
-def _beside(path: Path, name: str) -> str:
-    """A file is looked for beside the study that names it, then in the working folder."""
+def _beside(path: Path, key: str, name: str) -> str:
+    """What a path names is looked for beside the study, then in the working folder; data must be in one of them."""
+    if key == "stream" and (mine := own(name)):
+        kind, there = mine
+        beside = path.parent / there
+        if not (beside.exists() or there.exists()):
+            raise BadInput(f"{path}: there is no {'folder' if kind == 'folder' else 'file'} {beside.resolve()}")
+        return f"{kind}:{beside if beside.exists() else there}"
     home, colon, attribute = name.rpartition(":")
     beside = path.parent / home
     return f"{beside}:{attribute}" if colon and home.endswith(".py") and beside.is_file() else name

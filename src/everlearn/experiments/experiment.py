@@ -123,7 +123,8 @@ class Experiment:
             what = "an object made in a function or at a prompt" if unplaced else "a network object"
             raise BadInput(f"the record is of {what}; only the script that made it can run it again")
         experiment.build()
-        now = _data(experiment.stream.at or experiment.stream.name, data).source
+        place = experiment.stream.at or experiment.stream.name
+        now = _data(place if built_in(place) else experiment.stream, data).source
         if now != (document.get("content") if legacy.is_old(document) else experiment.stream.source):
             what = "is not there, or is not what it was" if now is None else "has changed since"
             raise BadInput(f"{experiment.stream.name}, which this record was made from, {what}")

@@ -10,23 +10,23 @@ from everlearn.errors import BadInput
 from everlearn.experiments import provenance
 from everlearn.experiments.experiment import Experiment, NoDocument
 from everlearn.experiments.published import published
-from everlearn.experiments.store import Store, read_result, validation
+from everlearn.experiments.results import read_opened, results_in, validation
+from everlearn.experiments.store import Store
 from everlearn.experiments.studies import Study
 from everlearn.metrics import METRICS, Accuracies
 
 Outcomes = Mapping[Experiment, dict | Exception]
 
 
-def read(path: Path, data: Path | None = None, edited: bool = False) -> tuple[Experiment, dict]:
-    """The experiment of a run's record, as it can be run again, and the record."""
-    document = read_result(path, edited)
+def read(path: Path, data: Path | None = None, edited: bool = False) -> list[tuple[Experiment, dict]]:
+    """The experiment of a run's record, as it can be run again, and the record; of several seeds' each."""
+    found = results_in(read_opened(path, edited, several=True).document)
     try:
-        experiment = Experiment.read(document["experiment"], data)
+        return [(Experiment.read(document["experiment"], data), document) for document in found]
     except NoDocument:
         raise BadInput(f"{path} is not the record of a run, or not a whole one") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
-    return experiment, document
 
 
 def same(then: dict, now: dict) -> bool:

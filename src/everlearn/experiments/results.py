@@ -21,10 +21,12 @@ def read_result(path: Path, edited: bool = False) -> dict:
     return read_opened(path, edited).document
 
 
-def read_opened(path: Path, edited: bool = False) -> seals.Opened:
-    """The same, with what its seal says."""
+def read_opened(path: Path, edited: bool = False, several: bool = False) -> seals.Opened:
+    """The same, with what its seal says; it may be a document with the results of `several` seeds."""
     file = path if path.is_file() else path / RESULT
-    way_out = "is it a run's record?" if file == path else "remove the folder and run the experiment again"
+    way_out = "remove the folder or run the experiment again with --fresh"
+    if file == path:
+        way_out = "give a run's folder, or what `run --json` printed"
     try:
         found = seals.opened(seals.read(file), edited, file)
         if file != path and not edited:
@@ -49,9 +51,15 @@ def read_opened(path: Path, edited: bool = False) -> seals.Opened:
     if isinstance(found.document, dict) and "rows" in found.document:
         name = found.document.get("study")
         raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")
-    if not _sound(found.document):
+    if not all(map(_sound, results_in(found.document) if several else [found.document])):
         raise Damaged(f"{file} is not the record of a run; {way_out}")
     return found
+
+
+def results_in(document: Any) -> list[Any]:
+    """Of a document with several seeds' results each, and else itself."""
+    runs = document.get("runs") if isinstance(document, dict) else None
+    return runs if isinstance(runs, list) and runs else [document]
 
 
 def _sound(document: Any) -> bool:

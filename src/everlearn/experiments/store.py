@@ -101,7 +101,7 @@ class Store:
         # What a run wrote of its settings itself saves working it out, where it is sure to be what was written.
         known = found.document.get("provenance", {}).get("settings") if found.sealed else None
         if known != experiment.hash and not same(experiment, found.document["experiment"]):
-            raise Damaged(f"{path} holds the result of another experiment; remove the folder and run this one again")
+            raise Damaged(f"{path} holds the result of another experiment; remove the folder or use --fresh")
         return found.document
 
     def forget(self, experiment: Experiment) -> None:

@@ -43,6 +43,11 @@ class Study(NamedTuple):
     question: str
     rows: Rows
 
+    def here(self, only: Sequence[str], given: Overrides) -> Study:
+        """The same, whose question also says what is run of it, and with which settings, where that is not all."""
+        changes = [*(f"only {words}" for words in only), *(f"{key} = {_shown(value)}" for key, value in given.items())]
+        return self._replace(question=f"{self.question} (here: {', '.join(changes)})") if changes else self
+
 
 def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""

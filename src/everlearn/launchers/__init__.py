@@ -16,11 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from everlearn import arguments, registry
+from everlearn import registry
 from everlearn.core import ranks
-from everlearn.errors import BadInput, EverlearnError, short_of_memory
+from everlearn.errors import BadInput, EverlearnError, located, short_of_memory
 from everlearn.experiments import failures, run
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Busy, Damaged, Done, Store
@@ -31,8 +29,6 @@ DONE = {"event": "run"}  # the last record of a run, for whoever watches
 WAITING = {"event": "waiting"}  # another process is at it
 AGAIN = 3  # times a run is started anew when its worker dies
 PATIENCE = 0.5  # seconds between looks at a run that another process is at
-# What goes wrong there was asked for elsewhere.
-ELSEWHERE = str(Path(torch.__file__).parent), arguments.__file__
 
 
 @dataclass(frozen=True)
@@ -144,10 +140,7 @@ def failure(error: Exception) -> Exception:
     home = type(error).__module__.partition(".")[0]  # an error of another package may not survive the way
     ours = isinstance(error, (EverlearnError, OSError)) or short_of_memory(error)
     if not (ours and home in ("builtins", "everlearn", "torch")):
-        frames = traceback.extract_tb(error.__traceback__)
-        frame = next((f for f in reversed(frames) if not f.filename.startswith(ELSEWHERE)), frames[-1])
-        words = str(error).strip().splitlines() or ["no message"]
-        error = EverlearnError(f"{type(error).__name__}: {words[0]} ({Path(frame.filename).name}, line {frame.lineno})")
+        error = EverlearnError(located(error))
     error.traceback = trace  # pyright: ignore[reportAttributeAccessIssue]  # on any error, as EverlearnError has it
     return error
 

@@ -12,7 +12,7 @@ from typing import Any
 from everlearn.collection import Collection, Gain, Row
 from everlearn.collection.model import SETTINGS
 from everlearn.collection.rows import bases, shown
-from everlearn.errors import printable
+from everlearn.errors import plural, printable
 from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 from everlearn.report import safe
@@ -251,7 +251,7 @@ def remarks(collection: Collection, now: float | None = None) -> Iterator[str]:
     """What is no complete run, a sentence each."""
     now = time.time() if now is None else now
     for run in collection.unfinished:
-        far = f"{run.done} of {run.epochs} epochs" if run.epochs else f"{run.done} epoch{'s' * (run.done != 1)}"
+        far = f"{run.done} of {run.epochs} epochs" if run.epochs else plural(run.done, "epoch")
         goes_on = ", can go on from its checkpoint" if run.resumable else ""
         ago = max(0, round(now - run.touched))
         yield printable(f"not complete: {run.name}, {far}, last written {_span(ago)} ago{goes_on}")
@@ -266,4 +266,4 @@ def _span(seconds: int) -> str:
     for size, name in ((86400, "days"), (3600, "hours"), (60, "minutes")):
         if seconds >= 2 * size:
             return f"{seconds // size} {name}"
-    return f"{seconds} seconds"
+    return plural(seconds, "second")

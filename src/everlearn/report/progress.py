@@ -12,16 +12,18 @@ from rich.progress import (
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
 from rich.table import Column
+from rich.text import Text
 
 from everlearn import launchers
 from everlearn.core import ranks
-from everlearn.errors import EverlearnError, printable
+from everlearn.errors import EverlearnError, plural, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import DONE
@@ -30,21 +32,30 @@ from everlearn.report import console
 LOG_EVERY = 30  # seconds
 
 
+class Words(TextColumn):
+    """Words on one line, an ellipsis where there is no room for more of them."""
+
+    def render(self, task: Task) -> Text:
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 class Display:
     """A bar over all epochs of all runs, on stderr; says nothing when quiet."""
 
     def __init__(self, experiments: Sequence[Experiment], quiet: bool = False):
         self.console = console(stderr=True, quiet=quiet)
-        wraps = Column(overflow="fold")  # where the line is too long, the text folds and the numbers stay as they are
-        bar = [BarColumn(20)] if self.console.width >= 80 else []  # words and numbers need the room first
+        bar = [BarColumn(20)] if self.console.width >= 120 else []  # words and numbers need the room first
+        whole = Column(no_wrap=True)  # where the line is too long, the words are cut and the numbers stay as they are
         columns = (
-            TextColumn("{task.description}", table_column=wraps, markup=False),
+            Words("{task.description}", table_column=Column(), markup=False),
             *bar,
-            MofNCompleteColumn(),
+            MofNCompleteColumn(table_column=whole),
             TextColumn("epochs"),
-            TimeElapsedColumn(),
+            TimeElapsedColumn(table_column=whole),
             TextColumn("left"),
-            TimeRemainingColumn(compact=True, elapsed_when_finished=False),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=False, table_column=whole),
         )
         self._progress = Progress(
             *columns, console=self.console, disable=quiet or not self.console.is_interactive, transient=True
@@ -86,7 +97,7 @@ class Display:
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * epochs + record["epoch"]
             taken = record.get("step", 0)
-            steps = f" and {taken} step{'s' * (taken != 1)}" if taken else ""
+            steps = f" and {plural(taken, 'step')}" if taken else ""
             done = f"{record['epoch']} of its {epochs} epochs{steps}"
             self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":

@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from everlearn import metrics
+from everlearn.errors import plural
 from everlearn.experiments import provenance
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import SETTINGS as PUBLISHED_SETTINGS
@@ -51,7 +52,7 @@ def again(pairs: Mapping[str, tuple[dict, dict]]) -> Sheet:
     for name, (then, now) in pairs.items():
         old, new = ([document[setting][metric] for setting, metric in SHOWN] for document in (then, now))
         changes = [None if a is None else b - a for a, b in zip(old, new)]
-        cells = [f"{number(a, '.2f')}\n{number(b, '.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, changes)]
+        cells = [f"{number(a, 'z.2f')}\n{number(b, 'z.2f')}\n{number(d, '+.2f')}" for a, b, d in zip(old, new, changes)]
         same, all_of_them = metrics.agreeing(then, now)
         block(table, name, ["then", "now", "difference"], [*cells, f"{same} of {all_of_them}"])
     return table
@@ -64,10 +65,10 @@ def block(table: Sheet, label: str, lines: Sequence[str], cells: Sequence[str]) 
 
 
 def cell(spread: dict | None, digits: int = 2) -> str:
-    """A mean and, of more than one run, its standard deviation."""
+    """A mean and, of more than one run, its standard deviation; what rounds to 0 has no sign."""
     if spread is None:
         return "–"
-    return f"{spread['mean']:.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
+    return f"{spread['mean']:z.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
 
 
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Sheet:
@@ -93,7 +94,7 @@ def study(study: Study, documents: Mapping[str, Sequence[dict]]) -> Sheet:
     for label, runs in documents.items():
         ours, row = metrics.across(runs) if runs else {}, theirs[label] or {}
         cells = [compared(ours.get(s, {}).get(m), row.get(s, {}).get(m)) for s, m in SHOWN]
-        mine = f"ours, {len(runs)} run{'s' * (len(runs) != 1)}"
+        mine = f"ours, {plural(len(runs), 'run')}"
         if row:
             block(table, label, ["published", mine, "difference"], ["\n".join(lines) for lines in cells])
         elif several:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from everlearn.errors import plural
 from everlearn.report.explain import Explanation, Similarity
 from everlearn.report.rounding import decimals, signed
 from everlearn.report.surface import Surface
@@ -47,7 +48,7 @@ def heading(e: Explanation) -> str:
 def subheading(e: Explanation) -> str:
     memory, epochs, seed = e.settings.values()
     kept = f"memory {memory}" if memory else "no memory"
-    length = f"{epochs} epoch{'' if epochs == 1 else 's'} a task"
+    length = f"{plural(epochs, 'epoch')} a task"
     return f"{kept}, {length}, seed {seed}, Class-IL ACC {e.accuracy:.1f} %"
 
 
