@@ -31,8 +31,9 @@ from everlearn.experiments.studies import STUDIES, study
 from everlearn.launchers import DONE, perform
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"  # of each stream a folder with a record per run, and one with the curves of relational runs
+RESULTS = ROOT / "results"  # folders with a record per run, and for each one with the curves of relational runs
 STREAMS = ("cifar10", "cifar100", "tinyimagenet")
+FOLDERS = (*STREAMS, "similarity")
 
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 RULE = r"der\+\+\+consolidate"
@@ -114,9 +115,19 @@ def rows(name: str, pattern: str, seeds: int) -> dict[str, list[Experiment]]:
 
 def recorded() -> dict[Experiment, dict]:
     """All runs on record."""
-    paths = [path for stream in STREAMS for path in sorted((RESULTS / stream).glob("*.json"))]
+    paths = [path for folder in FOLDERS for path in sorted((RESULTS / folder).glob("*.json"))]
     documents = [json.loads(path.read_text()) for path in paths]
     return {experiment(document): document for document in documents}
+
+
+def folder(experiment: Experiment) -> str:
+    """Where its record is: with those of its stream, or of two tasks of chosen classes."""
+    return experiment.stream.name if whole(experiment) else "similarity"
+
+
+def whole(experiment: Experiment) -> bool:
+    """Is it of all classes?"""
+    return not experiment.stream.get("classes")
 
 
 def experiment(run: dict) -> Experiment:
@@ -235,9 +246,9 @@ def keep(experiment: Experiment, store: Store) -> None:
     if (result := store.result(experiment)) is None:
         return
     weighed = {"validation": found} if (found := validation(store.path(experiment))) else {}
-    write(experiment, RESULTS / experiment.stream.name, result | weighed, 1)
+    write(experiment, RESULTS / folder(experiment), result | weighed, 1)
     if experiment.weighting.get("warmup") is not None:
-        write(experiment, RESULTS / f"{experiment.stream.name}-epochs", curves(store.path(experiment)), None)
+        write(experiment, RESULTS / f"{folder(experiment)}-epochs", curves(store.path(experiment)), None)
     print(f"{experiment.name}: Class-IL ACC {result['class_il']['acc']:.2f}, {result['seconds']:.0f} s", flush=True)
 
 

@@ -21,7 +21,9 @@ from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 
 ROOT = Path(__file__).parents[1]
-RECORDS = sorted((ROOT / "results").glob("cifar*[0-9]/*.json"))  # a folder per stream
+RECORDS = [
+    path for of in ("cifar10", "cifar100", "similarity") for path in sorted((ROOT / "results" / of).glob("*.json"))
+]
 SCHEDULE = {"warmup": 25, "interval": 5}  # of 50 epochs
 
 
@@ -60,7 +62,7 @@ def test_what_the_reproduction_lacks_is_run_and_then_on_record(tmp_path, monkeyp
     import reproduce
 
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
-    monkeypatch.setattr(reproduce, "STREAMS", ("digits",))
+    monkeypatch.setattr(reproduce, "FOLDERS", ("digits",))
     records, epochs = tmp_path / "digits", tmp_path / "digits-epochs"
     (tmp_path / "mine.toml").write_text(
         "seeds = 1\n[[grid]]\nmethod = ['er', 'rer', 'er+consolidate']\nstream = 'digits'\nepochs = 2\nmemory = 20\n"
@@ -166,7 +168,7 @@ def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):
     import reproduce
 
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr(reproduce, "STREAMS", ("digits",))
+    monkeypatch.setattr(reproduce, "FOLDERS", ("digits",))
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "0")
     (tmp_path / "mine.toml").write_text("[[grid]]\nmethod = 'er'\nstream = 'digits'\nepochs = 2\nmemory = 20\n")
     plan = [("one", str(tmp_path / "mine.toml"), "er", 1)]
@@ -240,10 +242,12 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
         of = {key: document[key] | (bound if experiment.label == "joint" else {}) for key in ("class_il", "task_il")}
         record = document | of | {"experiment": experiment.document()}
         record.pop("seal")
-        reproduce.write(experiment, tmp_path / experiment.stream.name, record, 1)
+        reproduce.write(experiment, tmp_path / reproduce.folder(experiment), record, 1)
         if experiment.weighting.get("warmup") is not None:
             passed = sum(task < experiment.stream["tasks"] for task in curves["task"])
-            reproduce.write(experiment, tmp_path / f"{experiment.stream.name}-epochs", first(curves, passed), None)
+            reproduce.write(
+                experiment, tmp_path / f"{reproduce.folder(experiment)}-epochs", first(curves, passed), None
+            )
     monkeypatch.setattr(reproduce, "RESULTS", tmp_path)
     page = generate.filled((ROOT / "docs" / "reproduction.md").read_text())
     assert page.count("| 65.38 ± 0.42 |") >= 1 and "`rder`, warmup 17" in page and "`der+++vanilla`" in page

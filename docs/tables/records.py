@@ -69,13 +69,8 @@ def every_run(stream: str = "cifar10") -> list[dict]:
     known = [*LITERATURE[:8], *SIX]
     rank = lambda label: known.index(label) if label in known else len(known)
     key = lambda run, e: (e.memory, rank(e.label), named(run), e.seed)
-    runs = [run for e, run in reproduce.recorded().items() if e.stream.name == stream and whole(e)]
+    runs = [run for e, run in reproduce.recorded().items() if reproduce.folder(e) == stream]
     return sorted(runs, key=lambda run: key(run, experiment(run)))
-
-
-def whole(e: Experiment) -> bool:
-    """Is it of all classes? The others are of two tasks, alike or not."""
-    return not e.stream.get("classes")
 
 
 OF_STREAM = {  # the paper's table of the methods on it
