@@ -23,10 +23,10 @@ def related(curve: dict, task: int) -> list[int]:
     return [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
 
 
-def means(curve: dict, task: int) -> str:
+def means(curve: dict, task: int, digits: int = 3) -> str:
     """The mean weights in these epochs, in the order of the terms."""
     epochs = related(curve, task)
-    return ", ".join(f"{fmean(of[i] for i in epochs):.3f}" for of in curve["weights"].values())
+    return ", ".join(f"{fmean(of[i] for i in epochs):.{digits}f}" for of in curve["weights"].values())
 
 
 def tasks(number: int) -> list[str]:
@@ -55,7 +55,7 @@ def beside(stream: str, number: int) -> str:
     for run, curve in curves(stream):
         label, memory, _, order = named(run)
         if order == "printed":
-            cells = [means(curve, task) for task in range(1, number)]
+            cells = [means(curve, task, digits=2) for task in range(1, number)]
             rows.append([label, memory, str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
     return markdown(["method", "memory", "seed", *tasks(number), "Class-IL ACC"], rows)
 
