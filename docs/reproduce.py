@@ -122,12 +122,7 @@ def recorded() -> dict[Experiment, dict]:
 
 def folder(experiment: Experiment) -> str:
     """Where its record is: with those of its stream, or of two tasks of chosen classes."""
-    return experiment.stream.name if whole(experiment) else "similarity"
-
-
-def whole(experiment: Experiment) -> bool:
-    """Is it of all classes?"""
-    return not experiment.stream.get("classes")
+    return "similarity" if experiment.stream.get("classes") else experiment.stream.name
 
 
 def experiment(run: dict) -> Experiment:
