@@ -286,6 +286,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds by default, rows, questio
         for name, seeds, settings, words in (
             ("cifar10", 5, ("cifar10", None, (200, 500), 50, {}), f"Memory 200 and 500 {CIFAR}"),
             ("digits", 10, ("digits", None, (20, 50, 100, 200), 10, OWN), "Split-Digits, memory 20 to 200"),
+            ("cifar100-cnn", 5, ("cifar100", "cnn", (200, 500), 2, OWN), "A small CNN, 2 epochs, on CIFAR-100"),
             *QUICK,
         )
     },
