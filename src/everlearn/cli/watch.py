@@ -17,7 +17,7 @@ EXAMPLES = """Examples:
 
 @command(EXAMPLES)
 def app(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A folder of runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs.")] = Path("runs"),
     port: Annotated[
         Optional[int],
         typer.Option("--port", min=0, max=65535, help="Of the page's address; 0: any.  [default: 8787 if it is free]"),
