@@ -1,6 +1,6 @@
 """The mean weights that nets learned in a study's runs, and how well they knew the memory, as a record.
 
-    python docs/weights.py STUDY RUNS PATTERN > results/STUDY-weights.json
+    python docs/weights.py STUDY RUNS PATTERN [SEEDS] > results/STUDY-weights.json
 
 such as `alone-digits runs '.*new alone.*'`: RUNS is the folder in which `everlearn study` kept them, PATTERN matches
 whole labels of rows. Means are over the epochs past the warm-up, of each task from the second on.
@@ -45,11 +45,12 @@ def mean(values) -> float:
     return float(f"{fmean(values):.4g}")
 
 
-def main(name: str, runs: str, pattern: str) -> None:
-    rows = {label: row for label, row in study(name).rows.items() if re.fullmatch(pattern, label)}
+def main(name: str, runs: str, pattern: str, seeds: str | None = None) -> None:
+    every = study(name, int(seeds) if seeds else None).rows
+    rows = {label: row for label, row in every.items() if re.fullmatch(pattern, label)}
     document = {label: [learned(experiment, Store(runs)) for experiment in row] for label, row in rows.items()}
     print(json.dumps(seals.sealed(document), indent=1))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:]) if len(sys.argv) == 4 else sys.exit(__doc__)
+    main(*sys.argv[1:]) if len(sys.argv) in (4, 5) else sys.exit(__doc__)

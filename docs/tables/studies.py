@@ -140,6 +140,7 @@ def ablation(path: str) -> str:
 # Records, and tables of the same names.
 VARIANTS = (
     *("relation-digits", "relation-digits-cnn", "replayed-digits", "outer-digits", "outer-cifar10-cnn"),
+    "outer-cifar100-cnn",
     *("phase-digits", "phase-digits-cnn", "phase-fashion-mnist", "phase-cifar10-cnn"),
 )
 ALIKE = ("similarity-digits", "similarity-fashion-mnist", "similarity-cifar10-cnn")

@@ -114,8 +114,10 @@ def by_memory(path: str) -> str:
     mean = lambda runs, task: ", ".join(
         f"{fmean(w):.2f}" for w in zip(*(run["weights"][task].values() for run in runs))
     )
-    rows = [[f"`{label}`", *(mean(runs, task) for task in range(4))] for label, runs in record(path).items()]
-    return markdown(["new, logits, labels", *tasks(5)], rows)
+    found = record(path)
+    (number,) = {len(run["weights"]) for runs in found.values() for run in runs}
+    rows = [[f"`{label}`", *(mean(runs, task) for task in range(number))] for label, runs in found.items()]
+    return markdown(["new, logits, labels", *tasks(number + 1)], rows)
 
 
 FOUND = {  # table: what `named` says of its runs
@@ -136,6 +138,10 @@ TABLES = {
     "phase-cifar10-cnn-weights": partial(by_seed, "results/phase-cifar10-cnn-weights.json"),
     **{
         f"{name}-weights": partial(by_memory, f"results/{name}-weights.json")
-        for name in ("outer-digits", "outer-cifar10-cnn", "alone-digits", "alone-fashion-mnist")
+        for name in (
+            *("outer-digits", "outer-cifar10-cnn", "outer-cifar100-cnn"),
+            "alone-digits",
+            "alone-fashion-mnist",
+        )
     },
 }
