@@ -130,6 +130,7 @@ FOUND = {  # table: what `named` says of its runs
     "rder-weights": ("`rder`", "200", "1, 0.2, 0.5", "printed"),
     "rder-weights-500": ("`rder`", "500", "1, 0.2, 0.5", "printed"),
 }
+ALONE = ("alone-digits", "alone-fashion-mnist")
 TABLES = {
     **{table: partial(found, *kind) for table, kind in FOUND.items()},
     "weights-cifar100": partial(beside, "cifar100", 10),
@@ -138,10 +139,6 @@ TABLES = {
     "phase-cifar10-cnn-weights": partial(by_seed, "results/phase-cifar10-cnn-weights.json"),
     **{
         f"{name}-weights": partial(by_memory, f"results/{name}-weights.json")
-        for name in (
-            *("outer-digits", "outer-cifar10-cnn", "outer-cifar100-cnn"),
-            "alone-digits",
-            "alone-fashion-mnist",
-        )
+        for name in ("outer-digits", "outer-cifar10-cnn", "outer-cifar100-cnn", *ALONE)
     },
 }
