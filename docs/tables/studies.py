@@ -58,7 +58,7 @@ def on_the_rule(path: str, others: str | None = None) -> str:
     document = record(path)
     found = (record(others)["rows"] if others else {}) | document["rows"]
     shown = apart(found, lambda name: "der+++consolidate")
-    return crossed("ACC / BWT (gain on the rule)", *axes(found), shown) + "\n\n" + wrapped(provenance(document))
+    return crossed("ACC / BWT (gain on the rule)", *axes(found), shown) + "\n\n" + provenance(document)
 
 
 def mixed() -> str:
@@ -134,7 +134,7 @@ def ablation(path: str) -> str:
         row, whole = (found[f"{label}, M = {memory}"] for label in (name, names[0]))
         return cell(row["summary"]["class_il"]["acc"], 1) if row is whole else gain(row, whole)
 
-    return crossed("", names, memories, shown) + "\n\n" + wrapped(provenance(document))
+    return crossed("", names, memories, shown) + "\n\n" + provenance(document)
 
 
 # Records, and tables of the same names.

@@ -34,4 +34,4 @@ def provenance(document: dict) -> str:
     versions = (", ".join(f"{name} {version}" for name, version in of.items()) for of in every("versions"))
     commits = " and ".join(commit[:10] for commit in every("commit") if commit) or "not noted"
     parts = [f"commit {commits}", *every("device"), *versions]
-    return f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}."
+    return wrapped(f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}.")
