@@ -46,20 +46,20 @@ class GSS(ER):
         self.scores.zero_()[: len(left)] = left
 
     def remember(self, step: Step, terms: Terms) -> None:
-        (drawn,) = step.references
-        old = ranks.all_gather(gradients(step.net, drawn))
-        score = ranks.all_gather(similarity(gradients(step.net, step.new), old)).double() + 1
+        new, old = gradients(step.net, step.new, *step.references)
+        score = ranks.all_gather(similarity(new, ranks.all_gather(old))).double() + 1
         row = rows_taken(self.scores, score, *step.slots.unbind(1))
         step.memory.write(row, step.x, step.y)
         self.scores[row] = score
 
 
-def gradients(net: MainNet, batch: Batch) -> Tensor:
-    """∇ℓ of each sample, [B, P]; 0 for a row of an empty memory."""
+def gradients(net: MainNet, *batches: Batch) -> list[Tensor]:
+    """∇ℓ of each sample of each batch, [B, P], all in one pass; 0 for a row of an empty memory."""
+    x, y = torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
     loss = lambda net, x, y: cross_entropy(Batch(x, y, z=net(x)[0])).loss.sum()
     with net.evaluating():
-        gradients = net.per_sample(loss, batch.x, batch.y)
-    return gradients if batch.there is None else gradients * batch.there[:, None]
+        parts = net.per_sample(loss, x, y).split([len(batch.y) for batch in batches])
+    return [g if batch.there is None else g * batch.there[:, None] for g, batch in zip(parts, batches)]
 
 
 def similarity(new: Tensor, old: Tensor) -> Tensor:
