@@ -1,5 +1,6 @@
 """GEM, A-GEM, iCaRL and GSS against hand transcriptions, in float64."""
 
+import copy
 import itertools
 import math
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ from conftest import toy
 from torch import nn
 from torch.nn import functional as F
 
-from everlearn import AGEM, GEM, GSS, BadInput, Batch, ICaRL, Learner
+from everlearn import AGEM, GEM, GSS, BadInput, Batch, Draw, ICaRL, Learner
 from everlearn.core.plan import chances
 from everlearn.methods import agem, gem, gss, icarl
 from everlearn.networks import CNN, MLP
@@ -69,7 +70,8 @@ def test_gem_takes_the_gradient_of_each_past_tasks_whole_memory():
     theta = learner.net.theta
     G = torch.stack([torch.autograd.grad(loss_at(learner, theta, x, y), theta)[0] for x, y in ((x0, y0), (x1, y1))])
     g = -G.sum(dim=0)  # against both
-    step = type("", (), {"net": learner.net})
+    step = SimpleNamespace(net=learner.net)
+    learner.method.select(step)
     assert torch.allclose(learner.method.direction(g, step), gem.project(g, G, 0.0), rtol=0, atol=1e-9)
 
 
@@ -148,7 +150,8 @@ def test_agems_reference_is_the_gradient_of_its_memory_batch():
     theta = learner.net.theta
     (r,) = torch.autograd.grad(loss_at(learner, theta, x, y), theta)
     g = torch.randn_like(r) - r
-    step = type("", (), {"net": learner.net, "references": (Batch(learner.inputs(x), y),)})
+    step = SimpleNamespace(net=learner.net, references=(Batch(learner.inputs(x), y),))
+    learner.method.select(step)
     expected = g - min(float(g @ r), 0) / float(r @ r) * r
     assert torch.allclose(learner.method.direction(g, step), expected, rtol=0, atol=1e-12)
 
@@ -367,7 +370,9 @@ def test_gss_takes_each_samples_gradient_in_evaluation_mode_and_none_of_an_empty
 def test_in_its_first_task_agem_takes_no_second_gradient():
     method, g = AGEM(), torch.ones(3)
     method.begin_task(SimpleNamespace(tasks=0), None)
-    assert method.direction(g, None) is g and not method.constrained
+    step = SimpleNamespace(against=None)
+    method.select(step)
+    assert method.direction(g, step) is g and not method.constrained
     method.begin_task(SimpleNamespace(tasks=1), None)
     assert method.constrained
     along = torch.tensor([1.0, 0.0, 0.0])
@@ -383,8 +388,34 @@ def test_gem_without_a_past_has_no_constraint_and_forgets_empty_ones():
     method.begin_task(learner, None)
     assert [batch.x[:, 0].tolist() for batch in method.past] == [[1], [2, 3]]
     assert [batch.y.tolist() for batch in method.past] == [[0], [1, 1]]
-    method.past = []
-    assert method.direction(g, None) is g
+    method.past, step = [], SimpleNamespace(against=None)
+    method.select(step)
+    assert method.direction(g, step) is g
+
+
+@pytest.mark.parametrize("method", [AGEM, GEM])
+def test_asked_for_a_direction_again_the_network_stays_as_it_was(method):
+    class Twice(method):
+        def direction(self, gradient, step):
+            asked.append(super().direction(gradient, step))
+            return super().direction(gradient, step)
+
+    stream, asked, counted = toy(tasks=2), [], []
+    network = CNN(stream.shape, 4)
+    for of in (method, Twice):
+        learner = learner_of(of(), copy.deepcopy(network), stream)
+        for task in stream:
+            learner.update(task)
+        counted.append({name: tensor.clone() for name, tensor in learner.net.state().items()})
+    assert asked and all(torch.equal(tensor, counted[1][name]) for name, tensor in counted[0].items())
+
+
+def test_between_tasks_gem_holds_no_sample_besides_its_memory():
+    stream = toy(tasks=2)
+    learner = learner_of(GEM(), MLP(stream.shape, 4), stream)
+    for task in stream:
+        learner.update(task)
+    assert not learner.method.past
 
 
 def test_past_tasks_rows_are_shared_out_to_the_last_and_follow_what_is_forgotten():
@@ -441,3 +472,29 @@ def test_icarl_classifies_by_logits_until_it_holds_a_sample_and_never_as_a_class
     assert learner.method.means is None and torch.equal(learner.method.predict(learner, x), learner.logits(x))
     with pytest.raises(BadInput, match="unknown reduction 'total'"):
         ICaRL(reduction="total")
+
+
+def test_what_gss_forgot_it_may_keep_again():
+    stream = toy(tasks=1, each=20)
+    learner = learner_of(GSS(), MLP(stream.shape, 2), stream, memory=40, epochs=1)
+    learner.update(stream.tasks[0])
+    assert learner.forget(lambda x, y: y == 0) == {0: 10} and learner.kept() == {0: 0, 1: 10}
+    learner.update(stream.tasks[0])
+    assert learner.kept() == {0: 10, 1: 10}
+
+
+def test_gss_keeps_more_beside_a_sample_and_what_fills_its_memory_between_tasks_refuses_to():
+    class Kept(GSS):
+        keeps = ("logits",)
+
+    stream = toy(tasks=1, each=20)
+    learner = learner_of(Kept(), MLP(stream.shape, 2), stream, memory=40, epochs=1)
+    learner.update(stream.tasks[0])
+    assert learner.memory.stored["logits"][: len(learner.memory)].any(dim=1).all()
+    for method in (AGEM, GEM, ICaRL):
+        wrong = type("Wrong", (method,), {"keeps": ("logits",)})
+        with pytest.raises(BadInput, match="Wrong fills its memory between tasks and has no logits to keep then"):
+            learner_of(wrong(), MLP(stream.shape, 2), stream)
+    drawn = type("Drawn", (GSS,), {"draws": (Draw("balanced"),)})
+    with pytest.raises(BadInput, match="Drawn fills its memory in its own way, so no draw of it can be balanced"):
+        learner_of(drawn(), MLP(stream.shape, 2), stream)

@@ -16,6 +16,7 @@ from torch import nn
 
 import everlearn
 from everlearn import ER, DERpp, Experiment, Learner, registry
+from everlearn.core.part import Part
 from everlearn.experiments.defaults import defaults
 from everlearn.networks import CNN, MLP, build
 from everlearn.weightings.base import weights_of
@@ -686,3 +687,34 @@ def test_the_help_of_a_method_is_its_own():
     said = {kind: inspect.getdoc(kind) for kind in METHODS.values()}
     assert "DER++" in said[everlearn.DERpp] and "KD(memory draw 1)" in said[everlearn.DERpp]
     assert len(set(said.values())) == len(said)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_part_of_any_method_is_told_of_every_task_and_step(name):
+    class Told(Part):
+        def __init__(self):
+            self.hooks = set()
+
+        def begin_task(self, learner, task):
+            self.hooks.add("begin_task")
+
+        def end_task(self, learner, task):
+            self.hooks.add("end_task")
+
+        def select(self, step):
+            self.hooks.add("select")
+
+        def remember(self, step, terms):
+            self.hooks.add("remember")
+
+        def forget(self, learner, kept):
+            self.hooks.add("forget")
+
+    stream = toy()
+    learner = learner_of(name, stream)
+    learner.method.told = Told()
+    for task in [stream.merged()] if learner.method.merges else stream:
+        learner.update(task)
+    learner.forget(lambda x, y: y == 0)
+    hooks = {"begin_task", "end_task", "select", "remember"} | ({"forget"} if learner.method.remembers else set())
+    assert learner.method.told.hooks == hooks

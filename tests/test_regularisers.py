@@ -119,14 +119,14 @@ def test_lwf_distils_the_old_heads_of_the_network_before_the_task():
     stream = toy(tasks=2)
     method = LwF(temperature=2.0)
     learner = learner_of(method, CNN(stream.shape, 4), stream)
-    method.begin_task(learner, stream.tasks[0])
+    method.tell("begin_task", learner, stream.tasks[0])
     x = learner.inputs(stream.tasks[1].train[0][:5])
     z = torch.randn(5, 4, dtype=torch.float64)
     batch = Batch(x, stream.tasks[1].train[1][:5], z=z)
     assert method.learn(batch)[1].loss.tolist() == [0.0] * 5, "there is nothing old yet"
     learner.update(stream.tasks[0])
     before = learner.logits(stream.tasks[1].train[0][:5])
-    method.begin_task(learner, stream.tasks[1])
+    method.tell("begin_task", learner, stream.tasks[1])
     with torch.no_grad():
         learner.net.theta += 1.0
     soft = lambda logits: [math.exp(v / 2) / sum(math.exp(w / 2) for w in logits) for v in logits]

@@ -421,8 +421,8 @@ def test_parts_are_told_all_that_happens_and_so_are_their_parts():
     calls = {"select": 1, "remember": 2, "begin_task": 2, "end_task": 2, "grow": 1, "forget": 2}
     for hook, count in calls.items():
         told.clear()
-        getattr(whole, hook)(*[None] * count)
-        assert told == [(name, hook) for name in "abcd"]
+        whole.tell(hook, *[None] * count)
+        assert told == [(name, hook) for name in "cbda"], "parts before what they are a part of"
 
 
 def test_a_state_is_the_tensors_held_and_what_it_does_not_mention_is_gone():
@@ -490,10 +490,10 @@ def test_lwfs_heads_and_what_it_distils_before_there_is_a_past():
     task = SimpleNamespace(classes=(3, 1))
     for head, mask in (("own", [False, True, False, True]), ("all", None)):
         method = LwF(head=head)
-        method.begin_task(learner, task)
+        method.tell("begin_task", learner, task)
         assert (None if method.heads is None else method.heads.tolist()) == mask
         new = Batch(X, Y, Z)
-        term = method.distil(new)
+        term = method.distilled(new)
         assert term.preserves and term.loss.tolist() == [0, 0, 0] and term.batch is new
     with pytest.raises(BadInput, match="unknown head 'none'"):
         LwF(head="none")

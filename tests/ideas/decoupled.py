@@ -9,7 +9,7 @@ t the tasks before this one, KD on new images against the network as it was befo
 import torch
 
 from everlearn import Batch, DERpp, Term, Weighting, cross_entropy
-from everlearn.methods.teacher import Taught
+from everlearn.terms.taught import Taught
 
 
 class Decoupled(Taught, DERpp):

@@ -15,42 +15,35 @@ if TYPE_CHECKING:
 
 
 class Part(Checked, Stateful):
-    """It is told what happens, and tells the parts it holds as attributes. A method is one, and so is a loss term with
-    a mask, a prior or a teacher. What overrides a hook calls `super()` if it has parts."""
+    """It is told what happens after the parts it holds as attributes were. A method is one, and so is a loss term with
+    a mask, a prior or a teacher."""
 
     @property
     def parts(self) -> list[Part]:
         return [value for value in vars(self).values() if isinstance(value, Part)]
+
+    def tell(self, hook: str, *given: Any) -> None:
+        for part in self.parts:
+            part.tell(hook, *given)
+        getattr(self, hook)(*given)
 
     def select(self, step: Step) -> None:
         """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row.
 
         `step.ask(batch)` is the batch with its logits, `batch.rows(which)` some of its rows.
         """
-        for part in self.parts:
-            part.select(step)
 
     def remember(self, step: Step, terms: Terms) -> None:
         """What to keep of a step, when θ has moved."""
-        for part in self.parts:
-            part.remember(step, terms)
 
     def begin_task(self, learner: Any, task: Any) -> None:
         """Before a task's first step."""
-        for part in self.parts:
-            part.begin_task(learner, task)
 
     def end_task(self, learner: Any, task: Any) -> None:
         """After its last."""
-        for part in self.parts:
-            part.end_task(learner, task)
 
     def grow(self, learner: Any) -> None:
         """There are more classes: `learner.classes`. Vectors like θ and snapshots have followed, with 0 for them."""
-        for part in self.parts:
-            part.grow(learner)
 
     def forget(self, learner: Any, kept: Tensor) -> None:
         """Samples were taken out of the memory; its rows are now those that had these numbers."""
-        for part in self.parts:
-            part.forget(learner, kept)

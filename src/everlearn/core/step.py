@@ -60,6 +60,7 @@ class Step:
     extra: tuple[Batch, ...]
     references: tuple[Batch, ...] = ()
     tape: Tape = field(default_factory=Tape)
+    against: Tensor | None = None  # [t, P] past gradients, which a direction is not to oppose
 
     @checked
     @torch.no_grad()
@@ -71,7 +72,7 @@ class Step:
 
 def train_step(method: Method, step: Step) -> None:
     """The only update rule in the library."""
-    method.select(step)
+    method.tell("select", step)
     theta = step.net.theta
     terms = method.terms(step.net.at(theta), step.new, step.replay)
     loss = method.weighting.loss(method, step, terms)
@@ -83,5 +84,5 @@ def train_step(method: Method, step: Step) -> None:
         theta.sub_(direction, alpha=step.sgd.lr)
     step.sgd.average.update(step.net)
     method.after_step(step, gradient, way)
-    method.remember(step, terms)
+    method.tell("remember", step, terms)
     step.tape.keep(losses=terms.losses)

@@ -48,7 +48,7 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
             words = str(error).strip().splitlines()[0]
             raise BadInput(f"the network cannot have {learner.classes} outputs instead ({words}); {REMEDY}") from error
     if not first:
-        learner.method.grow(learner)
+        learner.method.tell("grow", learner)
 
 
 @contextlib.contextmanager

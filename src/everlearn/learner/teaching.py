@@ -103,7 +103,7 @@ def learn(
         if learner._stopping:
             break
     learner._resumed, learner._torn = None, True
-    method.end_task(learner, task)
+    method.tell("end_task", learner, task)
     tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
@@ -145,7 +145,7 @@ class Place:
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
     with called_again(learner, learner.method, *learner.method.parts):
-        learner.method.begin_task(learner, task)
+        learner.method.tell("begin_task", learner, task)
     if learner._resumed is None:
         return {}
     method, weighting = learner._resumed
@@ -215,7 +215,7 @@ def stock(learner: Learner, samples: int) -> dict[str, Tensor]:
     known: dict[str, Tensor] = {}
     if learner.method.slot_rule in (reservoir, chances) and learner.capacity and not ledger.regular(samples):
         held = keys(*memory.held()) if ledger.where is None else [key for key, _ in ledger.of]
-        known["keys"] = torch.tensor(list(b"".join(held)), dtype=torch.uint8).view(len(held), KEY)
+        known["keys"] = torch.from_numpy(np.frombuffer(b"".join(held), np.uint8).copy()).view(len(held), KEY)
     if known or any(draw.pool == "balanced" for draw in learner.draws):
         known["labels"] = memory.y.clone()
     return known

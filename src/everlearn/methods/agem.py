@@ -29,12 +29,13 @@ class AGEM(Episodic):
         super().begin_task(learner, task)
         self.constrained = learner.tasks > 0
 
+    def select(self, step: Step) -> None:
+        if self.constrained:
+            (past,) = seen_by(step.net.at(step.net.theta), *step.references)
+            step.against = step.net.gradient(cross_entropy(past).masked().mean())[None]
+
     def direction(self, gradient: Tensor, step: Step) -> Tensor:
-        if not self.constrained:
-            return gradient
-        theta = step.net.theta
-        (past,) = seen_by(step.net.at(theta), *step.references)
-        return project(gradient, step.net.gradient(cross_entropy(past).masked().mean()))
+        return gradient if step.against is None else project(gradient, step.against[0])
 
 
 def project(gradient: Tensor, reference: Tensor) -> Tensor:

@@ -75,7 +75,6 @@ class Method(Part):
 
     def remember(self, step: Step, terms: Terms) -> None:
         """What to keep of this step: by default the new samples, in the slots drawn for them."""
-        super().remember(step, terms)
         if step.slots is not None:
             step.memory.write(step.slots, step.x, step.y, **offered.kept(self, step, terms))
 

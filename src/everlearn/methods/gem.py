@@ -37,7 +37,8 @@ class GEM(Episodic):
     """One pass forward and back per past task, and a small quadratic programme, every step."""
 
     memory_factor = 3  # the first past task is one pass over all of the memory
-    past: Sequence[Batch] = ()  # what the memory has of each past task
+    past: Sequence[Batch] = ()  # what the memory has of each past task, while there is a task
+    derived = ("past",)
 
     def __init__(self, weighting: Weighting | None = None, margin: float = 0.5):
         super().__init__(weighting)
@@ -52,12 +53,17 @@ class GEM(Episodic):
         super().begin_task(learner, task)
         self.past = [Batch(learner.inputs(x), y) for x, y in self.episodes(learner) if len(x)]
 
+    def select(self, step: Step) -> None:
+        if self.past:
+            with ranks.no_sync():  # past tasks have as many rows as they have: every rank takes all of them
+                step.against = torch.stack([reference(step.net, past) for past in self.past])
+
     def direction(self, gradient: Tensor, step: Step) -> Tensor:
-        if not self.past:
-            return gradient
-        with ranks.no_sync():  # past tasks have as many rows as they have: every rank takes all of them
-            references = torch.stack([reference(step.net, past) for past in self.past])
-        return project(gradient, references, self.margin)
+        return gradient if step.against is None else project(gradient, step.against, self.margin)
+
+    def end_task(self, learner: Learner, task: Task) -> None:
+        super().end_task(learner, task)
+        self.past = ()
 
 
 def reference(net: MainNet, past: Batch) -> Tensor:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from everlearn.core import ranks
+from everlearn.core import offered, ranks
 from everlearn.core.plan import chances
 from everlearn.core.terms import Batch, Terms, cross_entropy
 from everlearn.methods.er import ER
@@ -49,7 +49,7 @@ class GSS(ER):
         new, old = gradients(step.net, step.new, *step.references)
         score = ranks.all_gather(similarity(new, ranks.all_gather(old))).double() + 1
         row = rows_taken(self.scores, score, *step.slots.unbind(1))
-        step.memory.write(row, step.x, step.y)
+        step.memory.write(row, step.x, step.y, **offered.kept(self, step, terms))
         self.scores[row] = score
 
 

@@ -23,7 +23,8 @@ from torch.nn import functional as F
 from everlearn.core.ledger import firsts
 from everlearn.core.terms import Batch, Term
 from everlearn.errors import BadInput, unknown
-from everlearn.methods.teacher import Taught
+from everlearn.methods.base import Method
+from everlearn.terms.taught import Taught
 from everlearn.weightings.base import Weighting
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 REDUCTIONS = {"sum": Tensor.sum, "mean": Tensor.mean}
 
 
-class ICaRL(Taught):
+class ICaRL(Taught, Method):
     """A feature is what the network's last linear layer reads."""
 
     remembers, slot_rule = True, None

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from everlearn.core.terms import Batch, Term, cross_entropy
-from everlearn.errors import number, unknown
-from everlearn.methods.teacher import Taught
-from everlearn.terms.distilled import distillation
+from everlearn.errors import unknown
+from everlearn.methods.base import Method
+from everlearn.terms import Distilled
 from everlearn.weightings.base import Weighting
 
 if TYPE_CHECKING:
@@ -28,26 +28,20 @@ if TYPE_CHECKING:
 HEADS = ("own", "all")
 
 
-class LwF(Taught):
+class LwF(Method):
     names = ("new", "old heads")
 
     def __init__(self, weighting: Weighting | None = None, temperature: float = 2.0, head: str = "own"):
         super().__init__(weighting)
-        number("temperature", temperature, positive=True)
         if head not in HEADS:
             raise unknown("head", head, HEADS)
+        self.distilled = Distilled(temperature)
         self.temperature, self.head = temperature, head
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        super().begin_task(learner, task)
         own = torch.tensor(sorted(task.classes), device=learner.device)
         none = torch.zeros(learner.classes, dtype=torch.bool, device=learner.device)
         self.heads = none.index_fill(0, own, True) if self.head == "own" else None
 
     def learn(self, new: Batch) -> list[Term]:
-        return [cross_entropy(new, classes=self.heads), self.distil(new)]
-
-    def distil(self, new: Batch) -> Term:
-        if self.teacher is None:
-            return Term(torch.zeros_like(new.z[:, 0]), new, preserves=True)
-        return distillation(new, self.taught(new.x), self.old, self.temperature)
+        return [cross_entropy(new, classes=self.heads), self.distilled(new)]

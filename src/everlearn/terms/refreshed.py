@@ -36,7 +36,6 @@ class Refreshed(Part):
 
     @torch.no_grad()
     def end_task(self, learner: Learner, task: Task) -> None:
-        super().end_task(learner, task)
         memory = learner.memory
         if memory is None or not len(memory):
             return
