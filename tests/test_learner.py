@@ -797,3 +797,75 @@ def test_a_forgotten_sample_is_in_no_row_of_the_memory_the_free_and_the_spare_in
     gone = {x.numpy().tobytes() for task in stream for x, label in zip(*task.train) if label in (1, 3)}
     assert not gone & {row.numpy().tobytes() for row in state["memory.x"]}
     assert not any(state[key][rows:].any() for key in state if key.startswith(("memory.x", "memory.stored")))
+
+
+def numbers(count: int, *classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(seed)
+    y = torch.tensor([classes[n % len(classes)] for n in range(count)])
+    return torch.randn(count, 6, generator=random) + y[:, None], y
+
+
+def plain(outputs: int = 4) -> nn.Module:
+    return nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, outputs))
+
+
+@pytest.mark.parametrize("steps", [4, 10])
+def test_in_the_middle_of_a_task_nothing_is_forgotten(steps):
+    learner = Learner(plain(), "der++", classes=range(4), memory=20, epochs=2, batch=10)
+    x, y = numbers(100, 0, 1)
+    under_way = learner.updating(Task((x, y), None, (0, 1)))
+    for _ in range(steps):
+        next(under_way)
+    under_way.close()
+    with refused("of 2 epochs into a task; update ends it first"):
+        learner.forget(lambda x, y: True)
+    learner.update(Task((x, y), None, (0, 1)))
+    assert sum(learner.forget(lambda x, y: True).values()) == 20
+
+
+def test_a_method_that_keeps_features_grows_after_it_was_loaded(tmp_path):
+    class Featured(ER):
+        keeps = ("features",)
+
+    learner = Learner(plain(), Featured(), memory=20, epochs=1, batch=10).update(*numbers(50, 0, 1))
+    learner.save(tmp_path / "saved")
+    again = Learner.load(tmp_path / "saved", plain(), method=Featured()).update(*numbers(50, 2, 3))
+    assert again.classes == 4 and again.width == 8
+
+
+def test_an_average_over_half_a_task_is_the_usual_one_without_tasks(tmp_path):
+    learner = Learner(plain(), classes=range(4), memory=20, epochs=2, batch=10, average="task")
+    learner.update(*numbers(50, 0, 1))
+    learner.save(tmp_path / "saved")
+    again = Learner.load(tmp_path / "saved", plain())
+    for of in (learner, again):
+        for seed in range(120):
+            of.observe(*numbers(10, 2, 3, seed=seed))
+    assert torch.equal(learner.sgd.average.mean, again.sgd.average.mean)
+
+
+def test_a_tasks_test_labels_are_among_its_classes():
+    x, y = numbers(20, 3, 7)
+    learner = Learner(plain(2), classes=[3, 7], memory=10, epochs=1, batch=10)
+    with refused("9"):
+        learner.update(Task((x, y), (x, torch.full_like(y, 9)), (3, 7)))
+
+
+def test_in_a_joint_pass_a_trial_of_the_first_step_sees_what_the_step_sees():
+    class Tried(ER):
+        def direction(self, gradient, step):
+            net = step.net
+            with torch.no_grad():
+                tried.append(self.terms(net.at(net.theta, virtual=True), step.new, step.replay).losses[:, 0])
+            return gradient
+
+        def learn(self, new):
+            terms = super().learn(new)
+            seen.append(terms[0].loss.detach())
+            return terms
+
+    tried, seen = [], []
+    network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 4))
+    settings = dict(epochs=1, batch=10, forward="joint", dtype=torch.float64)
+    Learner(network, Tried(), classes=range(4), memory=20, **settings).update(*numbers(40, 0, 1))
+    assert len(tried) == 4 and all(map(torch.equal, tried, seen[::2]))

@@ -1,5 +1,6 @@
 """Runs on disk: whole or not there, one folder an experiment."""
 
+import contextlib
 import errno
 import json
 import os
@@ -679,3 +680,24 @@ def test_a_folder_that_is_there_and_takes_no_file_is_refused_before_any_work(sto
         BadInput, match=r"cannot write to the folder .*: Read-only file system; choose another with --out"
     ):
         store.prepare()
+
+
+def test_a_checkpoint_written_before_a_resumed_runs_next_line_is_sound(tmp_path):
+    @contextlib.contextmanager
+    def recording():
+        with open(tmp_path / module.LINES, "a") as metrics:
+            yield Recording(tmp_path, metrics, 0, "hash")
+
+    state = lambda: {"a": torch.ones(2)}
+    with recording() as first:
+        first.line({"n": 0})
+        first.checkpoint(state, now=True)
+        first.line({"n": 1})  # and then it was killed
+    with recording() as second:
+        second.checkpoint(state, now=True)
+        second.line({"n": 1})
+        second.line({"n": 2})
+    with recording() as third:
+        assert torch.equal(third.resumed["a"], torch.ones(2))
+        third.line({"n": 1})
+    assert [line["n"] for line in read_lines(tmp_path)] == [0, 1]

@@ -14,9 +14,11 @@ from torch import nn
 import everlearn
 from everlearn import ER, Consolidate, DERpp, Draw, Fixed, Relation, Training, Weighting, weightings
 from everlearn.core import ranks
-from everlearn.core.terms import EMPTY, Batch, Term, Terms, weighed
+from everlearn.core.terms import EMPTY, Batch, Term, Terms, cross_entropy, weighed
 from everlearn.core.theta import MainNet
 from everlearn.errors import BadInput
+from everlearn.networks import CNN
+from everlearn.terms import agreement
 from everlearn.weightings import Balanced, Split, bilevel, diagnostics, outer
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.base import Phased, row_of, weights_of
@@ -548,3 +550,21 @@ def test_a_step_aside_leaves_the_graph_and_the_velocity(monkeypatch):
     found = of._aside(ER(), step, terms, weights)
     expected = net.gradient(weighed(terms.losses, weights))
     assert torch.allclose(found, expected + 0.5) and (sgd.velocity == 1).all()
+
+
+def test_a_review_leaves_the_callers_randomness_alone_and_is_the_same_again():
+    class Noisy(ER):
+        draws = (Draw(views=(None, lambda x: x + torch.randn_like(x))),)
+
+        def rehearse(self, memory):
+            return [cross_entropy(memory), agreement(memory)]
+
+        names = ("new", "memory", "agreement")
+
+    stream = toy()
+    learner = everlearn.Learner(CNN(stream.shape, 4), Noisy(Relation()), classes=range(4), memory=8, epochs=2, batch=4)
+    for task in stream:
+        learner.update(task)
+    before = torch.get_rng_state()
+    first, second = (learner.method.weighting.review(learner, stream.tasks[:1], stream.tasks[1]) for _ in range(2))
+    assert first == second and torch.equal(torch.get_rng_state(), before)

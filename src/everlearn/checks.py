@@ -126,6 +126,10 @@ def method(method: Method) -> None:
         raise BadInput(f"{own}.learn should take one batch, that of the new samples")
     if not takes(method.rehearse, *method.own_draws()):
         raise BadInput(f"{own}.rehearse should take {count} batches, as many as `draws` says it has")
+    if method.keeps and method.slot_rule is None:
+        raise BadInput(f"{own} fills its memory between tasks and has no {method.keeps[0]} to keep then; drop `keeps`")
+    if method.slot_rule not in (reservoir, None) and any(draw.pool == "balanced" for draw in method.own_draws()):
+        raise BadInput(f"{own} fills its memory in its own way, so no draw of it can be balanced over its classes")
     if (method.own_draws() or method.references) and not method.remembers:
         raise BadInput(f"{type(method).__name__} draws from a memory; it should say `remembers = True`")
 

@@ -175,6 +175,7 @@ class Ledger:
             return
         if own:
             self.presented = self.held = self.held - len(dropped)
+            self.where = None
             return
         share = (self.presented / self.held) if self.held == self.capacity or self.owed else 1.0
         gone = max(len(dropped), round(len(dropped) * share))

@@ -61,12 +61,16 @@ class Snapshot(Checked, Stateful):
             raise BadInput(f"this state is of another network ({str(error).splitlines()[0]})") from error
 
 
+USUAL = 0.999  # decay
+
+
 class Average(Checked, Stateful):
     """The moving average of a network, its running statistics included, to be tested instead of it.
 
     After step n, θ̄ ← d θ̄ + (1 − d) θ with d = min(decay, (1 + n) / (10 + n)): in a short training it reaches back over
     about a ninth of the steps. It begins as the network is after the first step. With a decay of 0 there is none. With
-    `task` the decay is T / (2 + T) in a task of T steps, so that it reaches back over about half of the task.
+    `task` the decay is T / (2 + T) in a task of T steps, so that it reaches back over about half of the task, and .999
+    without tasks.
     """
 
     apart = ("statistics",)
@@ -74,15 +78,15 @@ class Average(Checked, Stateful):
     def __init__(self, decay: float | str):
         errors.decay(decay)
         self.by_task = decay == errors.TASK
-        self.decay: float = 0.999 if isinstance(decay, str) else decay  # until a task begins
+        self.decay: float = USUAL if isinstance(decay, str) else decay
         self.mean: Tensor | None = None
         self.statistics: Tensor | None = None
         self.steps: Tensor | None = None
 
-    def begin_task(self, steps: int) -> None:
-        """Of so many."""
+    def begin_task(self, steps: int | None) -> None:
+        """Of so many; None: of a stream without tasks."""
         if self.by_task:
-            self.decay = steps / (2 + steps)
+            self.decay = USUAL if steps is None else steps / (2 + steps)
 
     @torch.no_grad()
     def update(self, net: MainNet) -> None:

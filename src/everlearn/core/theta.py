@@ -197,7 +197,8 @@ class MainNet:
         """The logits of each batch at the θ it is bound to; if it `reads`, the features of each batch are in `read`.
 
         `there` says of each batch which rows are samples. A batch without any moves no running statistics."""
-        moved = there if self._buffers and self._live else ()
+        matters = self._buffers and (self._live or self.forward == self._joint)
+        moved = there if matters else ()
         if not self.reads:
             return self.forward(*batches, there=moved)
         self.read = []

@@ -308,6 +308,7 @@ class Recording:
             _remove(self.folder / CHECKPOINT)
             warnings.warn(f"the checkpoint in {self.folder} {error}; the run begins anew", Notice, stacklevel=1)
         self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
+        self._metrics.seek(0, os.SEEK_END)  # truncating does not move the end that `tell` gives
         return state
 
     def _state(self, content: bytes) -> dict:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
     """Every sample for which predicate(sample, label) holds; how many, by label."""
+    if learner.epoch or learner.step:  # its ledger, its plan and its method are as they were when the epoch began
+        raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
     memory, names = learner.memory, learner.labels.names
     if memory is None or not len(memory):
         return {}
@@ -31,7 +33,7 @@ def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[A
     close_up(memory, kept)
     memory.ledger.forget(dropped, own=learner.method.slot_rule is not reservoir)
     if dropped:
-        learner.method.forget(learner, kept)
+        learner.method.tell("forget", learner, kept)
     return {names[c]: dropped.count(c) for c in sorted(set(dropped))}
 
 

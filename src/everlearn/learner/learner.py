@@ -205,6 +205,8 @@ class Learner(Answering, Estimator):
         whole = isinstance(data, Task)
         if whole:
             checks.half("train", data)
+            if data.test is not None:
+                checks.half("test", data)
             names, codes = [int(c) for c in data.classes], None
             x = data.train[0]
         else:
@@ -275,7 +277,8 @@ class Learner(Answering, Estimator):
     def forget(self, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
         """Take every sample out of the memory for which predicate(sample, label) holds; how many, by label.
 
-        The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample.
+        The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample. A task
+        that is under way has to end first.
         """
         self._settled()
         return forgetting.forget(self, predicate)
@@ -342,6 +345,8 @@ class Learner(Answering, Estimator):
             self.memory.restore(memory)
             self.memory.ledger.rule = self.rule
             self.memory.ledger.restore(presented, memory.get("ledger"))
+            if "features" in self.memory.stored:
+                self.width = self.memory.stored["features"].shape[1]
         self.prequential.restore(state.get("learner.prequential"))
         self.sgd.restore(part(state, "sgd"))
         self.method.restore(part(state, "method"))

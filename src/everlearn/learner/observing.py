@@ -63,10 +63,11 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
         steps = ready(learner, task, x, y)
         before = unkept.plain(method, *method.parts)  # one that goes on later has no begin_task before its first step
         if not set(task.classes) <= learner.seen or not counts.batches:
-            method.begin_task(learner, task)
+            method.tell("begin_task", learner, task)
             learner.seen |= set(task.classes)
         learner._broken_off = True
         method.weighting.begin_stream(len(steps.memory) == learner.capacity)
+        learner.sgd.average.begin_task(None)
         before |= unkept.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
         losses, after = steps.take(learner, counts.batches, x, y)
         if not torch.isfinite(losses).all():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from everlearn.core.feeding import viewed
+from everlearn.core.seeding import seeded
 from everlearn.core.terms import EMPTY, Batch, Terms, seen_by
 from everlearn.weightings.bilevel import gradient
 
@@ -75,7 +76,7 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner: Learner, old: Sequenc
     if not old or new.test is None or any(task.test is None for task in old):
         return {}
     try:
-        with learner.net.evaluating():
+        with learner.net.evaluating(), seeded(learner.seed, learner.tasks, device=learner.device):
             return {
                 "validation": None if weigh is None else _validation(weigh, learner, old, new),
                 "similarity": _similarity(learner, new),

@@ -65,12 +65,16 @@ def average(legend: Legend = None) -> Any:
         alt.Chart(alt.NamedData("average"))
         .transform_filter(SOME)
         .transform_flatten(["after", "mean", "std"])
-        .transform_calculate(low="datum.mean - datum.std", high="datum.mean + datum.std")
+        .transform_calculate(
+            low="datum.mean - (datum.std || 0)",
+            high="datum.mean + (datum.std || 0)",
+            spread="isValid(datum.std) ? format(datum.std, '.2f') : '–'",
+        )
     )
     y = alt.Y("mean:Q", title=MEAN, scale=ROOMY)
     x, tips = (
         TASKS,
-        [_tip("label:N", "row"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f"), _tip("std:Q", "±", ".2f")],
+        [_tip("label:N", "row"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f"), _tip("spread:N", "±")],
     )
     colour, detail = _colour(legend), alt.Detail("row:N")
     band = base.mark_area(opacity=0.13).encode(x, alt.Y("low:Q", title=MEAN), alt.Y2("high:Q"), colour, detail)

@@ -217,7 +217,7 @@ def _average(runs: Sequence[Run], setting: str) -> list[Block]:
     ]
     if not seen:
         return []
-    mean, std = [of["mean"] for _, of in seen], [of["std"] or 0.0 for _, of in seen]
+    mean, std = [of["mean"] for _, of in seen], [of["std"] for _, of in seen]
     return [{"setting": setting, "after": [t for t, _ in seen], "mean": rounded(mean, 3), "std": rounded(std, 3)}]
 
 
