@@ -49,12 +49,13 @@ def test_a_class_a_row_behind_the_largest_takes_none_from_it_and_one_two_behind_
     assert [ledger._row(4, lot, 0.5) for lot in (0.0, 0.49, 0.5, 0.99)] == [1, 1, 3, 3], "the largest by lot"
 
 
-def test_a_ledger_counts_each_sample_as_often_as_it_comes_and_by_class():
+def test_a_ledger_counts_each_sample_once_per_task_and_by_class():
     ledger, order = Ledger(3, "balanced"), np.array([[0, 1], [2, 3], [0, 4]])
     ledger.where = Counter()
-    ledger.place(np.random.default_rng(0), order, [bytes([n]) for n in range(5)], [0, 0, 1, 2, 2])
-    assert ledger.offered == {0: 3, 1: 1, 2: 2} and ledger.presented == 6 and ledger.held == 3
-    assert ledger.state().tolist() == [3, 0, 3, 1, 2]
+    for epoch in range(3):
+        ledger.place(np.random.default_rng(0), order, [bytes([n]) for n in range(5)], [0, 0, 1, 2, 2], epoch)
+        assert ledger.offered == {0: 3, 1: 1, 2: 1} and ledger.presented == 5 and ledger.held == 3
+    assert ledger.state().tolist() == [3, 0, 1, 3, 1, 1]
 
 
 def test_a_rule_that_looks_at_the_samples_is_offered_each_once_and_counts_copies_only_when_it_is_full():

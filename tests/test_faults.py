@@ -311,7 +311,7 @@ def failing(step, terms):
 # Many classes ---------------------------------------------------------------------------------------------------------
 def test_a_review_looks_at_no_more_classes_than_it_says(monkeypatch):
     stream = toy(tasks=4)
-    learner = learner_of("rer", stream, memory=16)
+    learner = learner_of("rer", stream, memory=32)
     for task in stream:
         learner.update(task)
     review = lambda: learner.method.weighting.review(learner, stream.tasks[:3], stream.tasks[3])

@@ -264,16 +264,22 @@ class Plain:
             return of[largest[int(lot * len(largest))]][int(other * most)]
         return own[int(other * len(own))] if lot * self.offered[label] < len(own) else None
 
-    def place(self, rng, order, keys, labels) -> tuple[list, list]:
-        lots, slots, filled = rng.random((*order.shape, 2)), np.full(order.shape, self.capacity), []
+    def place(self, rng, order, keys, labels, epoch) -> tuple[list, list]:
+        lots, slots, filled, come = rng.random((*order.shape, 2)), np.full(order.shape, self.capacity), [], 0
         for step, samples in enumerate(order):
             filled.append(len(self.rows))
             for n, sample in enumerate(samples):
-                self.presented += 1
-                self.offered[labels[sample]] += 1
-                if keys[sample] in [key for key, _ in self.rows]:
+                come += 1
+                if come > len(keys):
                     continue
-                row = self.row(labels[sample], *lots[step, n])
+                row, held = None, [key for key, _ in self.rows]
+                if epoch == 0:
+                    self.presented += 1
+                    self.offered[labels[sample]] += 1
+                if keys[sample] in held:
+                    row = held.index(keys[sample]) if lots[step, n, 0] < 1 / (epoch + 1) else None
+                elif epoch == 0:
+                    row = self.row(labels[sample], *lots[step, n])
                 if row is not None:
                     slots[step][slots[step] == row] = self.capacity
                     slots[step, n] = row
@@ -296,23 +302,26 @@ class Plain:
     rule=st.sampled_from(["reservoir", "balanced"]),
     capacity=st.integers(1, 9),
     batch=st.integers(1, 4),
-    tasks=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5),
+    tasks=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=5),
 )
 def test_a_ledger_is_its_plain_transcription_through_any_tasks_and_requests_to_forget(
     seed, rule, capacity, batch, tasks
 ):
     ledger, plain, random = Ledger(capacity, rule), Plain(capacity, rule), np.random.default_rng(seed)
-    for steps, goes in tasks:
+    for steps, goes, epoch in tasks:
         ledger.enter(*([column[n] for column in plain.rows] for n in (0, 1)))
         samples = random.integers(0, 30, (steps, batch))  # some come again
         keys, labels = [bytes([n]) for n in range(30)], [n % 4 for n in range(30)]
         lots = int(random.integers(2**31))
-        slots, filled = ledger.place(np.random.default_rng(lots), samples, keys, labels)
-        assert (slots.tolist(), filled.tolist()) == plain.place(np.random.default_rng(lots), samples, keys, labels)
+        slots, filled = ledger.place(np.random.default_rng(lots), samples, keys, labels, epoch)
+        assert (slots.tolist(), filled.tolist()) == plain.place(
+            np.random.default_rng(lots), samples, keys, labels, epoch
+        )
         assert ledger.of == plain.rows and ledger.where == Counter(key for key, _ in plain.rows)
         if random.random() < 0.5:
             ledger.forget(plain.forget(goes))
         own = ledger.presented, ledger.held, ledger.owed, +ledger.offered
+        assert ledger.singly
         assert own == (plain.presented, len(plain.rows), plain.owed, +plain.offered)
         again = Ledger(capacity, rule)
         again.restore(ledger.presented, ledger.state())
@@ -335,9 +344,9 @@ def test_a_state_from_before_there_were_ledgers_is_a_reservoir_of_what_was_prese
         ledger = Ledger(5)
         ledger.restore(presented, None)
         assert (ledger.presented, ledger.held, ledger.owed, ledger.offered) == (presented, held, 0, Counter())
-    assert Ledger(5).state().tolist() == [0, 0]
-    ledger.offered[2] = 7
-    assert ledger.state().tolist() == [5, 0, 0, 0, 7]
+    assert Ledger(5).state().tolist() == [0, 0, 0]
+    ledger.offered[2], ledger.singly = 7, True
+    assert ledger.state().tolist() == [5, 0, 1, 0, 0, 7]
 
 
 def test_rows_of_a_methods_own_rule_are_free_again_once_forgotten():
@@ -358,3 +367,71 @@ def test_samples_that_are_no_copies_are_the_first_of_their_kind():
     assert KEY == 16 and {len(key) for key in keys(x, y)} == {16}
     large = torch.tensor([2**40])
     assert keys(x[:1], large) != keys(x[:1], large + 1)
+
+
+def kept_of(learner: everlearn.Learner, first: float) -> int:
+    """How many of the samples it holds are numbered from `first` on."""
+    return int((learner.memory.held()[0][:, 0] >= first).sum())
+
+
+def taught(seed: int, epochs: int = 3, memory: int = 40) -> everlearn.Learner:
+    network = torch.nn.Linear(1, 2)
+    return everlearn.Learner(network, memory=memory, epochs=epochs, batch=16, lr=1e-6, classes=range(2), seed=seed)
+
+
+def numbered(first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.arange(first, first + count, dtype=torch.float32)[:, None]
+    return x, torch.arange(count) % 2
+
+
+LESSONS = {  # after 200 samples, 3 epochs of each: what comes then, and its share of all
+    "few samples at a time": (lambda learner: [learner.update(*numbered(200 + 5 * n, 5)) for n in range(40)], 1 / 2),
+    "one sample at a time": (lambda learner: [learner.update(*numbered(200 + n, 1)) for n in range(50)], 1 / 5),
+    "mini-batches": (lambda learner: [learner.observe(*numbered(200 + 20 * n, 20)) for n in range(10)], 1 / 2),
+    "as many again": (lambda learner: learner.update(*numbered(200, 200)), 1 / 2),
+    "fewer than the memory has rows": (lambda learner: learner.update(*numbered(200, 40)), 1 / 6),
+}
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_memory_is_a_fair_sample_however_it_came(name):
+    teach, share = LESSONS[name]
+    counts = []
+    for seed in range(20):
+        learner = taught(seed).update(*numbered(0, 200))
+        teach(learner)
+        counts.append(kept_of(learner, 200))
+    assert np.mean(counts) == pytest.approx(40 * share, abs=4 * np.sqrt(40 * share * (1 - share) / 20))
+
+
+def test_a_memory_is_a_fair_sample_of_tasks_of_unequal_epochs():
+    counts = []
+    for seed in range(20):
+        learner = taught(seed).update(*numbered(0, 200))
+        learner.epochs = 12
+        counts.append(kept_of(learner.update(*numbered(200, 200)), 200))
+    assert np.mean(counts) == pytest.approx(20, abs=4 * np.sqrt(10 / 20))
+
+
+def test_what_is_kept_beside_a_sample_is_of_any_epoch():
+    class Dated(everlearn.ER):
+        keeps = ("epoch",)
+
+        def fields(self, learner):
+            return super().fields(learner) | {"epoch": ()}
+
+        def begin_task(self, learner, task):
+            self.learner = learner
+
+        def kept(self, step, terms):
+            return super().kept(step, terms) | {"epoch": terms.new.z[:, 0] * 0 + self.learner.epoch}
+
+    counts = np.zeros(4)
+    for seed in range(10):
+        learner = everlearn.Learner(
+            torch.nn.Linear(1, 2), Dated(), memory=60, epochs=4, batch=16, lr=1e-6, classes=range(2), seed=seed
+        )
+        learner.update(*numbered(0, 50))
+        assert len(learner.memory) == 50
+        counts += np.bincount(learner.memory.stored["epoch"][:50].long(), minlength=4)
+    assert fair(counts, 500)

@@ -42,9 +42,10 @@ class Ledger:
 
     def __init__(self, capacity: int, rule: str = "reservoir"):
         self.capacity, self.rule = capacity, rule
-        self.presented = 0  # samples offered so far, each as often as it came
+        self.presented = 0  # samples that came so far, each once per task
         self.held = 0  # rows taken, the first ones
         self.owed = 0  # of samples to come, how many make up for forgotten ones that had not been kept
+        self.singly = False  # is each sample of the task under way offered once, and none kept twice?
         self.offered: Counter[int] = Counter()  # of each class, where the rule asks
         self.where: Counter[bytes] | None = None  # in how many rows each sample is; None where it has to be looked up
         self.rows: dict[int, list[int]] = {}  # of each class, in order
@@ -60,16 +61,23 @@ class Ledger:
         other.where = None if self.where is None else self.where.copy()
         return other
 
-    def regular(self, samples: int) -> bool:
-        """Do the usual slots do for a task of so many? They need no look at the samples."""
-        gaps = self.owed or self.held < min(self.presented, self.capacity)
+    def regular(self, samples: int, epoch: int = 0, epochs: int = 1) -> bool:
+        """Do the usual slots do for this epoch of a task of so many? They need no look at the samples."""
+        if epoch:
+            return not self.singly
+        gaps = self.owed or self.held < min(self.presented * epochs, self.capacity)
         return self.rule == "reservoir" and samples > self.capacity and not gaps
 
-    def passed(self, samples: int) -> None:
-        """So many samples were offered and placed by the usual slots."""
-        self.presented += samples
-        self.held = min(self.presented, self.capacity)
-        self.where = None
+    def passed(self, samples: int, epoch: int = 0, epochs: int = 1) -> int:
+        """An epoch of so many samples is placed by the usual slots; how many were offered before it.
+
+        These slots offer a sample in every epoch. What came before counts as often, so that the memory stays a fair
+        sample of all.
+        """
+        self.presented += 0 if epoch else samples
+        before = (self.presented - samples) * epochs + epoch * samples
+        self.held, self.where, self.singly = min(before + samples, self.capacity), None, False
+        return before
 
     def look_up(self, x: Tensor, y: Tensor) -> None:
         """Take stock of what the memory holds, [held, …]."""
@@ -81,30 +89,41 @@ class Ledger:
         for row, (key, label) in enumerate(zip(keys, labels)):
             self._enter(row, key, label)
 
-    def place(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes], labels: list[int]) -> Placed:
+    def place(
+        self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes], labels: list[int], epoch: int = 0
+    ) -> Placed:
         """Where each sample of each step goes, and how many rows are taken before each step: [S, B] and [S].
 
-        A sample that is in the memory already is not kept twice. Two samples of a step that want one row: the last has
-        it, as if they had come one by one. Without the `where` of all rows it cannot be asked.
+        A sample is offered once, in the first epoch of its task; what only tops up the last batch is not. None is kept
+        twice: one that is in the memory comes back to its row in epoch e, counted from 0, with the probability
+        1 / (e + 1), so that what is kept beside it is of any of its presentations, as in a reservoir of them. Two
+        samples of a step that want one row: the last has it, as if they had come one by one. Without the `where` of all
+        rows it cannot be asked.
         """
         assert self.where is not None
         steps, batch = order.shape
         slots, filled = np.full(order.shape, self.capacity), np.zeros(steps, dtype=int)
-        lots = rng.random((steps, batch, 2)).tolist()
+        lots, count, self.singly = rng.random((steps, batch, 2)).tolist(), len(keys), True
+        rows = {key: row for row, (key, _) in enumerate(self.of)}
         for step, samples in enumerate(order.tolist()):
             filled[step] = self.held
             taken: dict[int, int] = {}
-            for n, sample in enumerate(samples):
-                key, label = keys[sample], labels[sample]
-                self.presented += 1
-                self.offered[label] += 1
-                if key in self.where or (row := self._row(label, *lots[step][n])) is None:
+            for n, sample in enumerate(samples[: max(0, count - step * batch)]):
+                key, label, row = keys[sample], labels[sample], None
+                self.presented += not epoch
+                self.offered[label] += not epoch
+                if key in self.where:
+                    again = lots[step][n][0] * (epoch + 1) < 1 and self.of[rows[key]][0] == key  # of copies, one may go
+                    row = rows[key] if again else None
+                elif not epoch and (row := self._row(label, *lots[step][n])) is not None:
+                    self._enter(row, key, label)
+                    rows[key] = row
+                if row is None:
                     continue
                 if row in taken:
                     slots[step, taken[row]] = self.capacity
                 taken[row] = n
                 slots[step, n] = row
-                self._enter(row, key, label)
         return slots, filled
 
     def offer(self, rng: np.random.Generator, order: np.ndarray, keys: list[bytes]) -> Placed:
@@ -116,7 +135,7 @@ class Ledger:
         steps, batch = order.shape
         slots, filled = np.empty((steps, batch, 3)), np.zeros(steps, dtype=int)
         slots[:, :, 0], slots[:, :, 1:] = self.capacity, rng.random((steps, batch, 2))
-        known = set(self.where)
+        known, self.singly = set(self.where), True
         for step, samples in enumerate(order.tolist()):
             filled[step] = self.held
             for n, sample in enumerate(samples):
@@ -189,15 +208,15 @@ class Ledger:
         self.where = None
 
     def state(self) -> Tensor:
-        """As whole numbers: rows taken, owed, and what was offered of each class."""
+        """As whole numbers: rows taken, owed, whether samples are offered once, and what was offered of each class."""
         offered = [self.offered[c] for c in range(max(self.offered, default=-1) + 1)]
-        return torch.tensor([self.held, self.owed, *offered])
+        return torch.tensor([self.held, self.owed, self.singly, *offered])
 
     def restore(self, presented: int, state: Tensor | None) -> None:
         """As a state says; one without it is from before there was any."""
         self.presented, self.where = presented, None
-        held, owed, *offered = [min(presented, self.capacity), 0] if state is None else state.tolist()
-        self.held, self.owed, self.offered = held, owed, Counter(dict(enumerate(offered)))
+        held, owed, singly, *offered = [min(presented, self.capacity), 0, 0] if state is None else state.tolist()
+        self.held, self.owed, self.singly, self.offered = held, owed, bool(singly), Counter(dict(enumerate(offered)))
 
 
 Placed = tuple[np.ndarray, np.ndarray]

@@ -110,9 +110,11 @@ def plan_epoch(
             ],
             axis=-1,
         )
-    slots = slot_rule(streams[3], presented, capacity, steps, batch) if slot_rule and capacity else None
+    slots = None
     if place is not None:
         slots, before = place(streams[3], order)
+    elif slot_rule and capacity:
+        slots = slot_rule(streams[3], presented, capacity, steps, batch)
     held = labels and holding(labels[0], labels[1][order], slots)
     drawn = draw(streams[2], before, draws, batch, held, epoch) if draws else None
     return [Row._make(row) for row in zip(rows(order), rows(drawn), rows(slots), rows(crops))]

@@ -8,6 +8,7 @@ import math
 import time
 import zlib
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -51,8 +52,10 @@ def learn(
     resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = recorded(learner, body)
-    place = learner._place = learner._place or Place(stock(learner, len(y)), Randomness(learner.device))
-    rows, after = plan(learner, (learner.tasks, learner.epoch), y, known, learner.batch, place.stock)
+    planned = lambda epoch, stock: plan(learner, (learner.tasks, epoch), y, known, learner.batch, stock, epoch, epochs)
+    stocked = lambda epoch: stock(learner, len(y), epoch, epochs)
+    place = learner._place = learner._place or Place(stocked(learner.epoch), Randomness(learner.device))
+    rows, after = planned(learner.epoch, place.stock)
     learner.sgd.average.begin_task(epochs * len(rows))
     for epoch in range(learner.epoch, epochs):
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
@@ -80,8 +83,8 @@ def learn(
         memory.ledger = after
         tape = place.tape
         if epoch + 1 < epochs:  # while a GPU is still at work on this one
-            place = Place(stock(learner, len(y)), place.randomness)
-            rows, after = plan(learner, (learner.tasks, epoch + 1), y, known, learner.batch, place.stock)
+            place = Place(stocked(epoch + 1), place.randomness)
+            rows, after = planned(epoch + 1, place.stock)
         kept = tape.read()
         losses = kept["losses"].mean(dim=(0, 1)).tolist()
         if not (all(map(math.isfinite, losses)) and torch.isfinite(learner.net.theta).all()):
@@ -208,12 +211,13 @@ def whole(learner: Learner) -> bool:
     return sure and len(held) > 1 and bool((held >= 0).all())  # of a single row a split memory has an empty half
 
 
-def stock(learner: Learner, samples: int) -> dict[str, Tensor]:
+def stock(learner: Learner, samples: int, epoch: int = 0, epochs: int = 1) -> dict[str, Tensor]:
     """What the plan of an epoch over so many samples has to know of the memory: its labels, who is in which row, or
     nothing."""
     memory, ledger = learner.memory, learner.memory.ledger
     known: dict[str, Tensor] = {}
-    if learner.method.slot_rule in (reservoir, chances) and learner.capacity and not ledger.regular(samples):
+    drawn = learner.capacity and learner.method.slot_rule in (reservoir, chances)
+    if drawn and not ledger.regular(samples, epoch, epochs):
         held = keys(*memory.held()) if ledger.where is None else [key for key, _ in ledger.of]
         known["keys"] = torch.from_numpy(np.frombuffer(b"".join(held), np.uint8).copy()).view(len(held), KEY)
     if known or any(draw.pool == "balanced" for draw in learner.draws):
@@ -222,19 +226,30 @@ def stock(learner: Learner, samples: int) -> dict[str, Tensor]:
 
 
 def plan(
-    learner: Learner, key: tuple[int, int], y: Tensor, known: Known, batch: int, stock: dict[str, Tensor]
+    learner: Learner,
+    key: tuple[int, int],
+    y: Tensor,
+    known: Known,
+    batch: int,
+    stock: dict[str, Tensor],
+    epoch: int = 0,
+    epochs: int = 1,
 ) -> tuple[Plan, Ledger]:
-    """The plan of an epoch over samples with these labels, and the memory's ledger when it is done."""
+    """The plan of an epoch over samples with these labels, one of a task's epochs, and the memory's ledger when it is
+    done. Its random numbers are the key's."""
     memory, method = learner.memory, learner.method
     ledger, rule, place = memory.ledger.copy(), method.slot_rule, None
     labels = stock["labels"].cpu().numpy() if stock else np.zeros(0)
     if "keys" in stock:
         if ledger.where is None:
             ledger.enter(map(bytes, stock["keys"].cpu().numpy()), labels[: ledger.held].tolist())
-        offer = (lambda rng, order, names, labels: ledger.offer(rng, order, names)) if rule is chances else ledger.place
+        offered = lambda rng, order, names, labels: ledger.offer(rng, order, names)
+        offer = offered if rule is chances else partial(ledger.place, epoch=epoch)
         place = lambda rng, order: offer(rng, order, *known())
-    presented, balanced = ledger.presented, any(draw.pool == "balanced" for draw in learner.draws)
-    rows = plan_epoch(
+    usual, balanced = rule and place is None, any(draw.pool == "balanced" for draw in learner.draws)
+    rows = math.ceil(len(y) / batch) * batch
+    presented = ledger.passed(rows, epoch, epochs) if usual else ledger.presented
+    steps = plan_epoch(
         learner.seed,
         *key,
         samples=len(y),
@@ -250,6 +265,4 @@ def plan(
         place=place,
         device=learner.device,
     )
-    if rule and place is None:
-        ledger.passed(len(rows) * batch)
-    return sharded(rows, batch, learner.draws, method.views), ledger
+    return sharded(steps, batch, learner.draws, method.views), ledger
