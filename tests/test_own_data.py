@@ -119,11 +119,11 @@ def test_images_are_stored_channels_first_however_they_come():
         (lambda: Pairs((X[0], 0), (X[1][:3], 1)), "sample 1 is float32 of shape [3], and the first one float32 of"),
         (lambda: Pairs((X[0], 0), (X[1].long(), 1)), "sample 1 is int64 of shape [6]"),
         (lambda: ([[1.0, 2.0], [3.0]], [0, 1]), "sample 1 is float64 of shape [1]"),
-        (lambda: Pairs((X[0], [1, 2])), "a label that is a list; it must be hashable"),
-        (lambda: Pairs((X[0], {"a": 1})), "a label that is a dict; it must be hashable"),
-        (lambda: Pairs((X[0], None)), "a sample without a label: None"),
-        (lambda: Pairs((X[0], float("nan"))), "a sample without a label: nan"),
-        (lambda: (X, np.where(Y == 1, np.nan, Y)), "a sample without a label: nan"),
+        (lambda: Pairs((X[0], [1, 2])), "a label that is [1, 2] could not be saved; give a word"),
+        (lambda: Pairs((X[0], {"a": 1})), "a label that is a dict could not be saved; give a word"),
+        (lambda: Pairs((X[0], 0), (X[1], None)), "sample 1 has no label: it is None"),
+        (lambda: Pairs((X[0], float("nan"))), "sample 0 has no label: it is nan"),
+        (lambda: (X, np.where(Y == 1, np.nan, Y)), "sample 1 has no label: it is nan"),
         (lambda: (X, Y + 0.5), "continuous, such as 0.5"),
         (lambda: (X, Y[:-1]), "11 labels for 12 samples"),
         (lambda: (X, nn.functional.one_hot(Y)), "labels of shape [12, 3]; give one for each sample"),
@@ -152,7 +152,8 @@ def test_data_that_cannot_be_learned_from_are_refused_and_change_nothing(data, w
 def test_samples_of_another_type_or_shape_than_before_are_refused():
     learner = taught()
     before = learner.state()
-    for x, words in ((X.long(), "torch.int64 samples of shape (6,) after torch.float32"), (X[:, :3], "of shape (3,)")):
+    bytes_ = (X.to(torch.uint8), "torch.uint8 samples of shape (6,) after torch.float32")
+    for x, words in (bytes_, (X[:, :3], "of shape (3,)")):
         for ask in (
             lambda x=x: learner.update(x, Y + 3),
             lambda x=x: learner.predict(x),
@@ -161,7 +162,9 @@ def test_samples_of_another_type_or_shape_than_before_are_refused():
             with refused(words):
                 ask()
     assert same(before, learner.state())
-    learner.update(X.double(), Y)  # floats are brought to the network's precision
+    learner.update(X.double(), Y)  # floats are brought to the network's precision, and so are whole numbers after them
+    assert torch.equal(learner.predict_proba(X.long()), learner.predict_proba(X.long().float()))
+    learner.update(X.long(), Y)
 
 
 def test_one_class_will_do_at_the_start():
@@ -468,18 +471,23 @@ def test_a_save_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert (tmp_path / saved.LEARNER).read_bytes() == before and len(list(tmp_path.iterdir())) == 1
 
 
-def test_labels_that_cannot_be_written_down_can_be_learned_and_not_saved(tmp_path):
+def test_labels_that_could_not_be_saved_are_refused_at_once(tmp_path):
     class Colour(enum.Enum):
         RED, BLUE = 1, 2
 
     class Word(enum.StrEnum):
         RED, BLUE = "red", "blue"
 
-    learner = learner_of().update(X, [Colour.RED, Colour.BLUE] * 6)
-    assert set(learner.predict(X)) <= {Colour.RED, Colour.BLUE}
-    with refused("a label that is a Colour cannot be written down"):
-        learner.save(tmp_path)
-    assert not list(tmp_path.iterdir())
+    day = np.array(["2020-01-01", "2020-01-02"] * 6, dtype="datetime64[ns]")
+    for labels, words in (
+        ([Colour.RED, Colour.BLUE] * 6, "a label that is a Colour could not be saved; give a word, such as str(label)"),
+        ([("a", Colour.RED)] * 12, "a label that is a Colour could not be saved"),
+        (day, "could not be saved"),
+        (day.astype("datetime64[us]"), "could not be saved"),
+        ([10**30] * 12, "has more than 64 bits; give it as a word"),
+    ):
+        with refused(words):
+            learner_of().update(X, labels)
     learner_of().update(X, [Word.RED, Word.BLUE] * 6).save(tmp_path)
     assert Learner.load(tmp_path, network()).classes_.tolist() == ["blue", "red"], "one that is a word is one"
 
@@ -956,3 +964,95 @@ def test_an_augmentation_that_is_tried_draws_nothing_of_the_callers():
 def test_a_layer_with_sparse_gradients_is_named():
     with refused("the network's layer '0' has sparse gradients; make it with sparse=False"):
         Learner(nn.Sequential(nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 2)))
+
+
+# What users came upon -------------------------------------------------------------------------------------------------
+def test_classes_that_come_with_a_mini_batch_were_not_right_beforehand():
+    """Their new output is 0, and would have been the highest where all others are negative."""
+    learner = Learner(nn.Linear(6, 3), memory=20, batch=4, lr=0.1, seed=1)
+    rights = []
+    for label in range(4):
+        x, y = X + label, [label] * len(X)
+        before = learner.predict(x).tolist() if learner.classes else []
+        rights.append((learner.observe(x, y), sum(guess == label for guess in before) / len(X)))
+        learner.observe(x, y)
+    assert all(said == found for said, found in rights), rights
+
+
+def test_a_transformer_encoder_with_padded_rows_is_welcome():
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(9, 16)
+            layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+            self.encoder, self.out = nn.TransformerEncoder(layer, 1), nn.Linear(16, 2)
+
+        def forward(self, x):
+            return self.out(self.encoder(self.embed(x), src_key_padding_mask=x == 0).mean(1))
+
+    x = torch.randint(1, 9, (12, 5))
+    x[::2, 3:] = 0
+    learner = Learner(Words(), epochs=1, batch=4).update(x, [0, 1] * 6).update(x, [2, 1] * 6)
+    assert learner.classes_.tolist() == [0, 1, 2]
+
+
+def test_a_number_without_an_embedding_is_refused_before_anything_is_learned():
+    x = torch.randint(0, 10, (40, 5))
+    learner = Learner(nn.Sequential(nn.Embedding(10, 8), nn.Flatten(), nn.Linear(40, 2)), memory=20, epochs=1, batch=8)
+    learner.update(x, [0, 1] * 20)
+    for wrong, words in ((10, "these samples go from 0 to 10"), (-1, "these samples go from -1 to 9")):
+        strange = x.clone()
+        strange[7, 0] = wrong
+        for ask in (learner.update, learner.observe, lambda x, y: learner.predict(x)):
+            with refused(words):
+                ask(strange, [0, 1] * 20)
+    learner.update(x, [0, 1] * 20)
+
+
+def test_a_layer_without_a_size_is_refused():
+    with refused("the network's layer '0' has no size yet; call the network once, with a batch"):
+        Learner(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2)))
+
+
+def test_what_is_held_out_leaves_a_sample_of_every_class_to_learn():
+    y = torch.tensor([0, 1, 2, *[3] * 9])
+    for seed in range(20):
+        learner = Learner(nn.Linear(6, 2), memory=20, epochs=1, batch=4, seed=seed).update(X, y, validation=0.3)
+        assert set(learner.memory.held()[1].tolist()) == {0, 1, 2, 3} and len(learner.memory) >= 12 - 4
+    with refused("validation 0.1 of 10 samples is the only one of its class; hold out more"):
+        Learner(nn.Linear(6, 2), memory=20, epochs=1, batch=4).update(X[:10], torch.arange(10), validation=0.1)
+
+
+def test_samples_to_be_predicted_may_come_without_labels_in_any_form():
+    learner = taught()
+    expected = learner.predict(X).tolist()
+    for data in (
+        DataLoader(X, batch_size=5),
+        TensorDataset(X),
+        DataLoader(TensorDataset(X), batch_size=5),
+        DataLoader(TensorDataset(X, Y), batch_size=5),
+    ):
+        assert learner.predict(data).tolist() == expected
+    with refused("there is no sample among the data"):
+        learner.predict(DataLoader(X[:0]))
+
+
+def test_a_mistyped_folder_is_said_not_to_be_there():
+    for ask in (taught().update, taught().predict, lambda name: taught().update(X, Y, validation=name)):
+        with refused("there is no folder phtos"):
+            ask("phtos")
+
+
+def test_epochs_and_the_learning_rate_may_be_assigned_between_tasks_and_are_saved(tmp_path):
+    learner = taught()
+    learner.epochs, learner.sgd.lr = 3, 0.01
+    learner.save(tmp_path / "saved")
+    again = Learner.load(tmp_path / "saved", network())
+    assert (again.epochs, again.sgd.lr) == (3, 0.01)
+    for of in (learner, again):
+        of.update(X, Y)
+    assert torch.equal(learner.net.theta, again.net.theta)
+    with pytest.warns(
+        everlearn.errors.Notice, match="what this one had learned is gone; learner.epochs and learner.sgd.lr may be"
+    ):
+        learner.set_params(epochs=1)

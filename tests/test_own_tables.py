@@ -171,7 +171,7 @@ def test_a_value_is_named_in_samples_of_any_shape_and_among_samples_that_come_on
 
 def test_a_gap_is_no_label():
     for none in (Missing(), None, float("nan"), np.datetime64("NaT")):
-        with refused("a sample without a label"):
+        with refused("sample 0 has no label"):
             learner_of().update(ROWS, [none, *LABELS[1:]])
 
 

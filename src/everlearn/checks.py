@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from everlearn.arguments import takes
 from everlearn.core import ranks
@@ -107,6 +108,8 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
 def network(network: nn.Module) -> None:
     """A network whose gradient is not one vector."""
     for name, layer in network.named_modules():
+        if any(is_lazy(parameter) for parameter in layer._parameters.values() if parameter is not None):
+            raise BadInput(f"the network's layer '{name}' has no size yet; call the network once, with a batch")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
             raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
 
@@ -203,7 +206,7 @@ def ready(learner, task: Task, batch: int) -> None:
             top = learner.inputs.top
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     trainable(learner)
-    answers = tried(lambda: learner.logits(x[:2]), x)  # a network that answers otherwise is refused now
+    answers = tried(lambda: learner.logits(_telling(x)), x)  # a network that answers otherwise is refused now
     if getattr(learner.inputs, "augment", None) is not None:
         _augmented(learner, x, batch)
     if not learner.tasks:
@@ -214,6 +217,15 @@ def ready(learner, task: Task, batch: int) -> None:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def _telling(x: Tensor) -> Tensor:
+    """A few samples to try a network with; of whole numbers, which may be looked up, also the smallest and largest."""
+    rows = [0, 1]
+    if x.dtype == torch.long and x.numel():
+        flat = x.flatten(1) if x.ndim > 1 else x[:, None]
+        rows += [int(flat.amin(dim=1).argmin()), int(flat.amax(dim=1).argmax())]
+    return x[sorted({row for row in rows if row < len(x)})]
 
 
 def _doubtful(learner, x: Tensor, answers: Tensor) -> None:
@@ -242,9 +254,14 @@ def tried(ask: Callable[[], Any], x: Tensor, made: str = "samples") -> Any:
     except (torch.OutOfMemoryError, torch.AcceleratorError, EverlearnError):
         raise
     except (RuntimeError, TypeError, IndexError, ValueError) as error:
-        words = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        kind = f"{str(x.dtype).removeprefix('torch.')} {made} of shape {tuple(x.shape[1:])}"
-        raise BadInput(f"the network cannot take {kind} ({words}){_remedy(words, x)}") from error
+        raise untaken(error, x, made) from error
+
+
+def untaken(error: Exception, x: Tensor, made: str = "samples") -> BadInput:
+    """What a network says of samples it cannot take."""
+    words = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    kind = f"{str(x.dtype).removeprefix('torch.')} {made} of shape {tuple(x.shape[1:])}"
+    return BadInput(f"the network cannot take {kind} ({words}){_remedy(words, x)}")
 
 
 # What torch says where a network's input is of another type than it takes, or an id beyond those it knows.

@@ -77,7 +77,11 @@ def samples(data: Any, like: Like | None = None) -> Tensor:
         return tensor(data)
     if isinstance(data, (str, os.PathLike)) and os.fspath(data).lower().endswith(arrays.SUFFIXES):
         return tensor(arrays.alone(Path(data).expanduser(), like and like.shape))
-    if isinstance(data, (str, os.PathLike, Task, DataLoader, TensorDataset)):
+    if isinstance(data, TensorDataset):
+        return tensor(data.tensors[0])
+    if isinstance(data, DataLoader):
+        return _in_one([_batch(item[0] if isinstance(item, (tuple, list)) and item else item) for item in data])
+    if isinstance(data, (str, os.PathLike, Task)):
         return gathered(data, like=like)[0]
     items = list(_each(data))
     if not items:
@@ -186,14 +190,19 @@ def _image(picture: Any) -> Tensor:
 
 
 def _joined(batches: list[tuple[Any, Any]]) -> tuple[Tensor, Any]:
+    parts = [(_batch(x), _labels(y, len(x))) for x, y in batches]
+    x = _in_one([x for x, _ in parts])
+    if all(isinstance(y, Tensor) for _, y in parts):
+        return x, torch.cat([y for _, y in parts])
+    return x, [label for _, y in parts for label in y]
+
+
+def _in_one(batches: list[Tensor]) -> Tensor:
     if not batches:
         raise BadInput("there is no sample among the data")
-    parts = [(_batch(x), _labels(y, len(x))) for x, y in batches]
-    if len({(x.shape[1:], x.dtype) for x, _ in parts}) > 1:
+    if len({(x.shape[1:], x.dtype) for x in batches}) > 1:
         raise BadInput("the batches of this DataLoader are of several shapes or types; bring them to one")
-    if all(isinstance(y, Tensor) for _, y in parts):
-        return torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
-    return torch.cat([x for x, _ in parts]), [label for _, y in parts for label in y]
+    return torch.cat(batches)
 
 
 def _labels(labels: Any, samples: int) -> Any:
@@ -224,7 +233,7 @@ def _file(name: str, like: Like | None) -> tuple[Tensor, Any]:
 
 def _photos(folder: Path, like: Like | None) -> tuple[Tensor, Any]:
     """The pictures of class folders, each with its folder's name; those that cannot be read are named in a warning."""
-    channels, size = (None, None) if like is None else like.pictured()
+    channels, size = like.pictured() if like is not None and folder.is_dir() else (None, None)
     found = photos.photos(folder, size, channels)
     if found.skipped:
         total = len(found.images[0]) + len(found.skipped)

@@ -142,14 +142,16 @@ def teach(
     method = type(learner.method).__name__
     if learner.method.merges:
         raise BadInput(f"this learner's method, {method}, learns all tasks at once, and cannot go on; run er, say")
+    usual = learner.epochs
     if epochs is not None:
         number("epochs", epochs, whole=True, positive=True)
-        learner.epochs = epochs
+        learner.epochs = epochs  # of this lesson
     x, y = learner._read(str(data))
     x, before, seen = learner._stored(x), set(learner.labels.names), []
     others = _others(learner, learner.labels.numbers(y))
     were = _share(learner, *others) if others else 0.0
     learner.update(x, y, validation=validation, progress=False if quiet else None, report=seen.append)
+    learner.epochs = usual
     tested = [record.get("validation") for record in seen]
     classes = _known(learner, x, learner.labels.numbers(y), before)
     right = sum(of.right * of.samples for of in classes if of.samples) / len(y)

@@ -80,6 +80,8 @@ class Answering(Checked):
         try:
             with self.net.evaluating(), self.sgd.average.applied(self.net):
                 return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
+        except IndexError as error:  # a number that it has no embedding for, say
+            raise checks.untaken(error, x) from error
         finally:
             self.net.unbind()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import warnings
 from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from everlearn.arguments import Checked
 from everlearn.core.theta import widen
 from everlearn.data.samples import gathered
-from everlearn.errors import BadInput, shown, unknown
+from everlearn.errors import BadInput, Notice, shown, unknown
 from everlearn.learner.labels import plain
 from everlearn.training import Training
 
@@ -49,6 +50,11 @@ class Estimator(Checked):
         for name in params:
             if name not in self._made_with.keys() | fields:
                 raise unknown("setting of a Learner", name, self._made_with.keys() | fields)
+        if params and self.__sklearn_is_fitted__():
+            words = (
+                "set_params makes a learner anew: what this one had learned is gone; learner.epochs and learner.sgd.lr"
+            )
+            warnings.warn(f"{words} may be assigned, and it stays as it is", Notice, stacklevel=2)
         made = self._made_with | {name: params[name] for name in params if name not in fields}
         own = {name: params[name] for name in params if name in fields}
         made["training"] = dataclasses.replace(made["training"], **own)

@@ -133,8 +133,9 @@ def head_of(net: MainNet, x: Tensor) -> str:
     """The name of the linear layer that gives the network's answer to this input."""
     calls: list[tuple[nn.Module, torch.Size]] = []
     linear = {layer: name for name, layer in net.module.named_modules() if type(layer) is nn.Linear}
+    shape = lambda answer: torch.Size() if answer.is_nested else answer.shape  # an encoder's, of padded rows
     hooks = [
-        layer.register_forward_hook(lambda layer, _, answer: calls.append((layer, answer.shape))) for layer in linear
+        layer.register_forward_hook(lambda layer, _, answer: calls.append((layer, shape(answer)))) for layer in linear
     ]
     try:
         with torch.no_grad(), net.evaluating():

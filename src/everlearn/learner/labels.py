@@ -113,6 +113,9 @@ def coded(labels: Any) -> tuple[list[Any], Tensor]:
         names, codes = np.unique(labels, return_inverse=True)
         return list(map(plain, names)), torch.from_numpy(codes.astype(np.int64))
     position: dict[Any, int] = {}
+    for n, label in enumerate(labels):
+        if missing(label):
+            raise BadInput(f"sample {n} has no label: it is {shown(label)}")
     codes = [position.setdefault(plain(label), len(position)) for label in labels]
     return list(position), torch.tensor(codes, dtype=torch.long)
 
@@ -122,15 +125,12 @@ def plain(label: Any) -> Any:
     if isinstance(label, (Tensor, np.ndarray, np.generic)):
         if label.ndim:
             raise BadInput(f"a label of shape {list(label.shape)}; each sample has one label, a number or a word")
-        label = label.item()
-    try:
-        hash(label)
-    except TypeError:
-        raise BadInput(f"a label that is a {type(label).__name__}; it must be hashable: a number, a word") from None
+        label = label if isinstance(label, (np.datetime64, np.timedelta64)) else label.item()
     if missing(label) or (isinstance(label, float) and math.isinf(label)):
-        raise BadInput(f"a sample without a label: {shown(label)}; NaN and inf are none")
+        raise BadInput(f"{shown(label)} is no label")
     if isinstance(label, float) and not label.is_integer():
         raise BadInput(f"Unknown label type: continuous, such as {shown(label)}; a label names a class")
+    _written(label)
     return int(label) if isinstance(label, float) else label
 
 
@@ -138,7 +138,11 @@ def _written(name: Any) -> Any:
     if isinstance(name, tuple):
         return {"tuple": list(map(_written, name))}
     if not isinstance(name, (str, int, float, bool)):
-        raise BadInput(f"a label that is {shown(name)} cannot be written down; numbers, words and tuples of them can")
+        raise BadInput(
+            f"a label that is {shown(name)} could not be saved; give a word, such as str(label), a number or a tuple"
+        )
+    if isinstance(name, int) and not -(2**63) <= name < 2**63:
+        raise BadInput(f"the label {name} has more than 64 bits; give it as a word")
     return name
 
 

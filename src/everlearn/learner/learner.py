@@ -85,10 +85,10 @@ class Learner(Answering, Estimator):
         training = checks.training(training, settings, method)
         given = dict(method=method, weighting=weighting, classes=classes, memory=memory, training=training)
         given |= dict(inputs=inputs, capture=capture, compile=compile, seed=seed, device=device, dtype=dtype)
+        checks.network(network)
         self._keep_first(network, given)
         method = named(method, weighting)
         checks.method(method)
-        checks.network(network)
         capacity, self.rule = checks.memory(method, memory)
         checks.numbers(seed=seed)
         self.labels = Labels(classes)
@@ -232,9 +232,10 @@ class Learner(Answering, Estimator):
             self.inputs = inputs_of.made(self.given_inputs, x).to(self.device, self.dtype)
 
     def _stored(self, x: Tensor) -> Tensor:
-        """Samples in the type they are kept in: floats in the network's."""
+        """Samples in the type they are kept in: floats in the network's, and whole numbers after floats as floats."""
         kind = self.dtype if self.memory is None else self.memory.x.dtype
-        return x.to(kind) if x.is_floating_point() and kind.is_floating_point else x
+        whole = x.dtype == torch.long and self.memory is not None and not isinstance(self.inputs, Pixels)
+        return x.to(kind) if (x.is_floating_point() or whole) and kind.is_floating_point else x
 
     @property
     def small(self) -> bool:

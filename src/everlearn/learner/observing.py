@@ -58,7 +58,8 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
     counts, known, method = learner.prequential, learner.classes, learner.method
     task = learner._task(data, labels)
     x, y = (tensor.to(learner.device) for tensor in task.train)
-    right = int((learner._scores(task.train[0]).argmax(dim=1) == y).sum()) if known else 0
+    # Beforehand the classes that come with it had no outputs.
+    right = int((learner._scores(task.train[0])[:, :known].argmax(dim=1) == y).sum()) if known else 0
     with on_own_stream(), learner._threads(), torch.enable_grad():
         steps = ready(learner, task, x, y)
         before = unkept.plain(method, *method.parts)  # one that goes on later has no begin_task before its first step

@@ -85,7 +85,7 @@ def document(learner: Learner) -> dict[str, Any]:
         "format": FORMAT,
         "everlearn": __version__,
         **known,
-        "training": dataclasses.asdict(learner.training),
+        "training": dataclasses.asdict(learner.training) | {"epochs": learner.epochs, "lr": learner.sgd.lr},
         "memory": rows,
         "seed": learner.seed,
         "dtype": str(learner.dtype).removeprefix("torch."),

@@ -39,7 +39,13 @@ def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | N
         if not 0 < count < len(x):
             raise BadInput(f"validation {validation} of {len(x)} samples leaves none to learn from or none to test on")
         order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
-        held, rest = order[:count], order[count:].sort().values
+        held, rest = order[:count], order[count:]
+        # Of a class that would be held out as a whole, one sample is learned.
+        alone = {int(y[n]): n for n in held.tolist() if not bool((y[rest] == y[n]).any())}
+        learned = torch.tensor(sorted(alone.values()), dtype=torch.long, device=x.device)
+        held, rest = held[~torch.isin(held, learned)], torch.cat([rest, learned]).sort().values
+        if not len(held):
+            raise BadInput(f"validation {validation} of {len(x)} samples is the only one of its class; hold out more")
         return Task((x[rest], y[rest]), task.test, task.classes), (x[held], y[held])
     x, y = learner._read(validation, like=Like.of(task.train[0], learner.inputs))
     names, codes = coded(y)
