@@ -349,3 +349,36 @@ def _earlier(run):
 
     method = json.loads((run / "experiment.json").read_text())["method"]
     return registry.source_now(method["at"]) != method["source"]
+
+
+OWN_STREAM = """
+import everlearn
+
+def noisy(noise: float = 0.0) -> everlearn.Stream:
+    return everlearn.load("digits")
+"""
+
+
+def test_runs_on_other_data_are_told_apart_and_set_against_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(OWN_STREAM)
+    run = lambda method, **more: everlearn.run(method, "mine.py:noisy", epochs=1, memory=20, out="runs", **more)
+    run("er", noise=0.4)
+    run("der++")
+    refused = call("runs", "--against", "er")
+    assert refused.exit_code and "no other row is on the data of 'er'" in refused.stderr
+    assert "stream.noise" in call("runs").stdout
+    run("er")
+    rows = json.loads(call("runs", "--against", "er", "--json").stdout)["rows"]
+    gains = {label.partition(",")[0]: row["gain"]["on"] for label, row in rows.items() if "gain" in row}
+    assert len(rows) == 3 and gains.keys() == {"der++"} and "noise = 0.4" not in gains["der++"]
+    Path("mine.py").write_text(OWN_STREAM.replace("0.0", "0.00"))
+    run("er-ace")
+    (changed,) = (row for row in collect([Path("runs")]).rows if row.label.startswith("er-ace"))
+    assert "stream.source = " in changed.label
+
+
+def test_a_training_setting_that_only_one_method_has_is_named_among_many_rows(tmp_path):
+    for method, more in (("er", {"average": 0.9}), ("der++", {}), ("finetune", {}), ("er-ace", {}), ("lwf", {})):
+        everlearn.run(method, epochs=1, out=tmp_path, **more)
+    assert re.search(r"average +(–|0.9) ", call(tmp_path, width=120).stdout)

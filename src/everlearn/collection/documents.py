@@ -21,7 +21,7 @@ from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 
 Digest = dict[str, Any]  # fields of a Run, without where it was found
-FORMAT = 3  # of digests: raised when they come to mean something else
+FORMAT = 4  # of digests: raised when they come to mean something else
 WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
@@ -204,11 +204,16 @@ def _written(experiment: Experiment) -> dict[str, str]:
 
 
 def _flat(experiment: Experiment) -> dict[str, Any]:
-    """All settings by their names, a network's always with `network.` before: a weighting may have one called so."""
-    network, bare = experiment.network, replace(experiment, network=None)
+    """All settings by their names, a network's always with `network.` before: a weighting may have one called so. So
+    are those of a stream of one's own, with `stream.`: each makes other data of it."""
+    network, stream = experiment.network, experiment.stream
+    own = stream.options if stream.at else ()
+    bare = replace(experiment, network=None, stream=replace(stream, options=()) if own else stream)
     named = {
         "network": network and network.name,
         **{f"network.{k}": v for k, v in (network.options if network else ())},
+        **{f"stream.{k}": v for k, v in own},
+        **({"stream.source": stream.source[:8]} if stream.source else {}),
     }
     flat = bare.settings() | {"network": named.pop("network")} | named
     for key in _written(experiment):  # rows of one method may differ in nothing else

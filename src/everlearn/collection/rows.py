@@ -19,7 +19,8 @@ from everlearn.experiments.studies import Study, study
 
 # Settings that are in every label if it takes them to tell rows apart. Others are in labels that would be the same
 # without: a method's own learning rate, say, is in none.
-ALWAYS = ("stream", "memory", "network", "epochs", "tasks", "classes")
+ALWAYS = ("stream", "stream.source", "memory", "network", "epochs", "tasks", "classes")
+DATA = ("stream", "tasks", "classes", "shuffle")  # and the options of a stream of one's own
 
 
 def rows(runs: Iterable[Run]) -> tuple[Row, ...]:
@@ -154,7 +155,9 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
     label is else the same. Of several versions of a file of one's own it is the one the file has now. A row that
     several are equally like is set against none of them, and these are not set against each other."""
     if (one := next((row for row in rows if row.label == against), None)) is not None:
-        return {row.label: one for row in rows if row is not one}
+        if len(rows) > 1 and not any(_same_data(row, one) for row in rows if row is not one):
+            raise BadInput(f"no other row is on the data of '{against}', so none can be set against it")
+        return {row.label: one for row in rows if row is not one and _same_data(row, one)}
     of_name = [row for row in rows if row.label.startswith(f"{against}, ")]
     of_name = of_name or [row for row in rows if row.runs[0].title == against]
     now = [row for row in of_name if row.current]
@@ -177,10 +180,17 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
 
 
 def _comparable(row: Row, other: Row) -> bool:
-    """Do they have the same stream, network, epochs and memory, as far as it is known of both?"""
+    """Do they have the same data, network, epochs and memory, as far as it is known of both?"""
     one, two = row.settings, other.settings
     alike = lambda k: one[k] == two[k] or (k == "memory" and 0 in (one[k], two[k]))
-    return all(alike(key) for key in ALWAYS if key in one and key in two)
+    return _same_data(row, other) and all(alike(key) for key in ALWAYS if key in one and key in two)
+
+
+def _same_data(row: Row, other: Row) -> bool:
+    """Are they on the same tasks of the same data, as far as it is known of both?"""
+    one, two = row.settings, other.settings
+    data = [key for key in one if key in DATA or key.startswith("stream.")]
+    return all(one[key] == two[key] for key in data if key in two)
 
 
 def _version(row: Row, other: Row) -> bool:

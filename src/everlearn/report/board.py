@@ -6,7 +6,7 @@ import csv
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from everlearn.collection import Collection, Gain, Row
@@ -18,9 +18,11 @@ from everlearn.metrics import METRICS
 from everlearn.report import safe
 from everlearn.report.sheet import Sheet
 from everlearn.report.tables import cell, plain
+from everlearn.training import Training
 
 SIDE_BY_SIDE = 4  # rows whose settings stand beside each other; of more, each setting's values are listed
 LONGEST = 5  # rows named for a value of a setting
+EVERY = {field.name for field in fields(Training)}  # settings that every run has, in its document or not
 NOTE = "Mean ± standard deviation over the runs, in %."
 Gains = Mapping[str, tuple[str, Gain | None]]  # of each row: the row it is set against, and what it gains on it
 
@@ -235,7 +237,7 @@ def differences(collection: Collection) -> Sheet | None:
         for label, value in values.items():
             having.setdefault(shown(value), []).append(label)
         its = {kinds[label] for label in values}
-        if without := [label for label in rows if label not in values and kinds[label] in its]:
+        if without := [label for label in rows if label not in values and (key in EVERY or kinds[label] in its)]:
             having.setdefault(shown(None), []).extend(without)
         if len(having) > 1:  # else only other methods or weightings have it, and all of these the same
             for number, (value, labels) in enumerate(sorted(having.items(), key=lambda of: -len(of[1]))):

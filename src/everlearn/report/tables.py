@@ -131,7 +131,7 @@ def compared(ours: dict | None, theirs: Figure | None) -> tuple[str, str, str]:
 
 NOTED = (
     *("stream", "memory", "tasks", "classes", "shuffle", "network", "epochs", "batch", "lr", "momentum"),
-    *("weight_decay", "forward", "precision"),
+    *("weight_decay", "average", "forward", "precision"),
 )
 NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devices"}
 
