@@ -299,3 +299,12 @@ def test_without_optuna_it_says_what_to_install(monkeypatch):
     result = call(f"tune er {WORDS}")
     assert result.exit_code == 2 and result.stderr.count("\n") == 1
     assert "pip install 'everlearn[tune]'" in result.stderr and not Path("runs").exists()
+
+
+@pytest.mark.parametrize("weights, told", [((0.25, 1.0), False), ((1.0, 0.0), True), ((1.0, 20.0), True)])
+def test_the_new_samples_weight_stays_and_a_default_outside_the_range_is_said(tmp_path, weights, told):
+    words: list[str] = []
+    found = tune.search([Experiment.of("er", weights=weights, **SMALL)], Store(tmp_path), 1, tell=words.append)
+    (tried,) = (trial["weights"] for trial in found["trials"])
+    assert tried[0] == weights[0] and (tuple(tried) == weights) != told
+    assert any("the default weights lie outside 0.05 to 5 and are no trial" in line for line in words) == told

@@ -125,6 +125,8 @@ def method(method: Method) -> None:
             f"the weighting must be an object, such as everlearn.Fixed((1, 1)), not {shown(method.weighting)}"
         )
     own, count = type(method).__name__, len(method.own_draws())
+    if len({*method.names}) < len(method.names):
+        raise BadInput(f"{own} has two terms of one name among {', '.join(method.names)}; each needs its own")
     if not takes(method.learn, None):
         raise BadInput(f"{own}.learn should take one batch, that of the new samples")
     if not takes(method.rehearse, *method.own_draws()):

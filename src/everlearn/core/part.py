@@ -30,7 +30,8 @@ class Part(Checked, Stateful):
     def select(self, step: Step) -> None:
         """Before anything else, once per step: exchange `step.replay`, by losses say, or `step.new`, row by row.
 
-        `step.ask(batch)` is the batch with its logits, `batch.rows(which)` some of its rows.
+        `step.ask(batch)` is the batch with its logits, `batch.rows(which)` some of its rows. Row i of `step.new` stays
+        sample i, which is what the memory may keep.
         """
 
     def remember(self, step: Step, terms: Terms) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from everlearn import checks, networks, registry
 from everlearn.arguments import checked
 from everlearn.core.ledger import policy
+from everlearn.core.seeding import seeded
 from everlearn.data import Stream, sources, streams
 from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
@@ -287,7 +288,8 @@ def _load(name: str, stream: Spec, root: Path) -> Stream:
         return streams.load(name, data=root, **dict(stream.options))
     make = look_up("stream", stream).thing  # refused if its source has changed since
     wanted = {"data": root} if "data" in inspect.signature(make).parameters else {}
-    loaded = make(**dict(stream.options), **wanted)
+    with seeded(0):  # what it draws belongs to the stream, the same for all seeds of a run
+        loaded = make(**dict(stream.options), **wanted)
     if not isinstance(loaded, Stream):
         raise BadInput(f"{stream.name} makes a {type(loaded).__name__}; a stream is an everlearn.Stream of tasks")
     return loaded
@@ -322,7 +324,7 @@ def _owners(kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, list[tuple[str,
 def _owner(key: str, owners: Mapping[str, list[tuple[str, str]]], named: str) -> tuple[str, str]:
     if key not in owners:
         raise unknown(f"setting of {named}", key, [name for name in owners if "." not in name])
-    if len(owners[key]) > 1:
+    if len(owners[key]) > 1 and owners[key][0] != ("", key):  # a run's own come first
         ways = " or ".join(f"{kind}.{key}" for kind, _ in owners[key])
         raise BadInput(f"{key} is a setting of two of its parts; say {ways}")
     return owners[key][0]

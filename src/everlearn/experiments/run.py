@@ -21,6 +21,7 @@ from everlearn import checks, metrics, networks, registry
 from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.core.capture import on_own_stream
+from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
@@ -247,9 +248,12 @@ class Run:
             make = look_up("network", experiment.network).thing
             options = dict(experiment.network.options)
             network = networks.build(make, stream.shape, stream.classes, experiment.seed, **options)
+        if method is None:
+            with seeded(experiment.seed):  # somebody's own may draw numbers when it is made
+                method = experiment.build()
         self.learner = Learner(
             network,
-            method or experiment.build(),
+            method,
             classes=range(stream.classes),
             memory=experiment.memory,
             training=experiment.training,
@@ -364,7 +368,10 @@ def _composition(learner: Learner) -> dict[str, list[int]]:
     if not learner.method.remembers or learner.memory is None:
         return {}
     labels = learner.memory.held()[1].cpu()
-    return {"memory": torch.bincount(labels, minlength=learner.classes).tolist()}
+    labels = labels[labels >= 0]  # a method may leave a row empty
+    return {
+        "memory": torch.bincount(labels[labels >= 0], minlength=learner.classes).tolist()
+    }  # a row may be left empty
 
 
 def _read_commits(saved: dict | None) -> list:

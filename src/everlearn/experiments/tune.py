@@ -29,7 +29,7 @@ from everlearn.experiments.store import Store, alone
 from everlearn.spec import Spec, look_up
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials
-RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays 1
+RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays as it is
 STARTUP = 5  # trials before those that went before guide and prune
 HOLDOUT = 0.1
 
@@ -113,7 +113,8 @@ def search(
     """The best weights of `trials` trials, and every trial's figures. Trials that are there already are not run again.
 
     A trial's value is the Class-IL ACC on the images held out, the mean of the experiments, which differ in their
-    seeds alone. The default weights are the first trial. `seconds` are those of finished trials. `tell` gets a line
+    seeds alone. The default weights are the first trial, if they lie in the range searched; the new samples' weight is
+    theirs throughout. `seconds` are those of finished trials. `tell` gets a line
     per trial.
     """
     if ranks.distributed():
@@ -123,24 +124,27 @@ def search(
         raise BadInput(f"holdout {holdout:g} must lie between 0 and 1; 0.1 holds a tenth of the training images out")
     first, device = experiments[0], choose(device)
     stream, names = held_out(load(first.stream, data), holdout, first.seed), first.build().names[1:]
+    own, *others = map(float, first.weighting["weights"])
     store.prepare()
     path = store.root / file_of(experiments, holdout)
 
     def value(trial) -> float:
         for name in names:
             trial.suggest_float(name, *RANGE, log=True)
-        weights = _weights(trial, names)
+        weights = _weights(trial, names, own)
         return _validate([weighed(experiment, weights) for experiment in experiments], stream, device, trial)
 
     with alone(path.with_name(f".{path.name}.lock"), f"is at work on the trials in {path}"), _in_words(path):
         study = _open(path, fresh)
-        figures = lambda: [_figures(trial, names) for trial in _finished(study)]
+        figures = lambda: [_figures(trial, names, own) for trial in _finished(study)]
         if there := len(figures()):
             tell(f"trials there already: {there}, in {path}")
         while (number := len(figures())) < trials:
             if number == 0 and not study.get_trials(states=(optuna.trial.TrialState.WAITING,)):
-                default = first.weighting["weights"][1:]
-                study.enqueue_trial(dict(zip(names, default)))
+                if all(RANGE[0] <= weight <= RANGE[1] for weight in others):
+                    study.enqueue_trial(dict(zip(names, others)))
+                else:
+                    tell(f"the default weights lie outside {RANGE[0]:g} to {RANGE[1]:g} and are no trial")
             seed = np.random.SeedSequence([first.seed, number]).generate_state(1)
             study.sampler = optuna.samplers.TPESampler(n_startup_trials=STARTUP, seed=int(seed[0]))
             study.optimize(value, n_trials=1)
@@ -165,15 +169,15 @@ def search(
     }
 
 
-def _weights(trial, names: Sequence[str]) -> tuple[float, ...]:
-    """Of three digits, so that the weights shown are those meant."""
-    return (1.0, *(float(f"{trial.params[name]:.3g}") for name in names))
+def _weights(trial, names: Sequence[str], own: float) -> tuple[float, ...]:
+    """Of three digits, so that the weights shown are those meant; the first one is the new samples' `own`."""
+    return (own, *(float(f"{trial.params[name]:.3g}") for name in names))
 
 
-def _figures(trial, names: Sequence[str]) -> dict:
+def _figures(trial, names: Sequence[str], own: float) -> dict:
     """A finished trial; one that was pruned has no ACC."""
     return {
-        "weights": _weights(trial, names),
+        "weights": _weights(trial, names, own),
         "acc": trial.value if trial.state.name == "COMPLETE" else None,
         "tasks": len(trial.intermediate_values),  # learned, over all seeds
         "seconds": round(trial.duration.total_seconds(), 3),

@@ -110,7 +110,7 @@ def device_of(on: str, device: str, options: Mapping[str, str | int] = {}) -> st
 
 def _read(store: Store, experiment: Experiment) -> dict | Exception:
     try:
-        return store.result(experiment)  # pyright: ignore[reportReturnType]  # what is done has a result
+        return store.result(experiment) or EverlearnError("the launcher ended without having performed it")
     except Damaged as error:
         return error
 

@@ -22,7 +22,7 @@ from everlearn.core.feeding import steps_of
 from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
-from everlearn.core.seeding import Randomness
+from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 Known = Callable[[], tuple[list[bytes], list[int]]]  # what each sample is known again by, and its label
+BEGIN, END = 2**31, 2**31 + 1  # where epochs are told apart, what comes before the first and after the last
 UNDER_WAY = "a task is under way; wait for its end (a callback may ask, save and stop)"
 BROKEN_OFF = (
     "the last task was broken off in the middle of a step; restore a state from before it, load what was saved, such "
@@ -47,9 +48,13 @@ def learn(
     """One task, from the epoch the learner is in; a pause after each step."""
     method, weighting, names, epochs = learner.method, learner.method.weighting, learner.method.names, learner.epochs
     memory = remembering(learner, task.train[0])
-    x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
+    between = lambda key: seeded(learner.seed, learner.tasks, key, device=learner.device)
+    with between(BEGIN):
+        x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
-    resumed, unkept = begin_task(learner, task), plain(method, *method.parts)
+    with between(BEGIN):
+        resumed = begin_task(learner, task)
+    unkept = plain(method, *method.parts)
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = recorded(learner, body)
     planned = lambda epoch, stock: plan(learner, (learner.tasks, epoch), y, known, learner.batch, stock, epoch, epochs)
@@ -106,7 +111,8 @@ def learn(
         if learner._stopping:
             break
     learner._resumed, learner._torn = None, True
-    method.tell("end_task", learner, task)
+    with between(END):
+        method.tell("end_task", learner, task)
     tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import pickle
 import warnings
 from collections.abc import Iterable, Iterator
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -21,8 +24,20 @@ Plain = dict[str, object]  # values by class and name
 
 def plain(*holders: Stateful) -> Plain:
     """What they hold that is in no state."""
-    held = ((f"{type(of).__name__}.{name}", value) for of in holders for name, value in of._held().items())
-    return {name: fixed(value) for name, value in held if not isinstance(value, (Tensor, Stateful))}
+    held = ((type(of).__name__, name, value) for of in holders for name, value in of._held().items())
+    lost = ((kind, name, value) for kind, name, value in held if not isinstance(value, (Tensor, Stateful)))
+    return {f"{kind}.{name}": content(value) for kind, name, value in lost if name != "learner"}
+
+
+def content(value: object) -> object:
+    """A value as it is now: plain ones and lists of them themselves, of all else, such as a module, a hash."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    if all(isinstance(of, (bool, int, float, str, NoneType)) for of in inside):
+        return fixed(value)
+    try:
+        return hashlib.blake2b(pickle.dumps(value)).digest()
+    except Exception:  # a function made inside another, an open file
+        return fixed(value)
 
 
 def tell_lost(learner: Learner, before: Plain, now: Plain) -> None:

@@ -38,7 +38,7 @@ ORDERS = ("printed", "fresh")
 class Relational(Phased):
     """Weights by a Relation Replay Net, one for the whole stream; subclasses say how it learns."""
 
-    derived = ("phi", "learns")
+    derived = ("phi", "learns", "rrn")  # the RRN has a state of its own below
     apart = ("phi",)  # the RRN's own vector
     streams = True
     hidden: int = 16

@@ -1,0 +1,168 @@
+"""What researchers' own methods may do: draw numbers, keep state of any kind, leave rows empty, have any option."""
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+from typer.testing import CliRunner
+
+import everlearn
+from everlearn import ER, Experiment, Learner, Term, cross_entropy
+from everlearn.cli import app as cli
+from everlearn.errors import BadInput, Notice
+from everlearn.experiments.store import Store
+from everlearn.launchers import perform
+
+OWN = '''
+import torch
+import everlearn
+from everlearn import ER, Stream
+
+
+class Drawn(ER):
+    """It draws numbers wherever it can."""
+
+    def __init__(self, weighting=None):
+        super().__init__(weighting)
+        self.drawn = torch.rand(1)
+
+    def training_set(self, learner, task):
+        self.drawn = self.drawn + torch.rand(1)
+        return super().training_set(learner, task)
+
+    def begin_task(self, learner, task):
+        self.drawn = self.drawn + torch.rand(1)
+
+    def end_task(self, learner, task):
+        self.drawn = self.drawn + torch.rand(1)
+
+
+class Clash(ER):
+    def __init__(self, weighting=None, memory: int = 1, seed: int = 3):
+        super().__init__(weighting)
+        self.memory, self.seed = memory, seed
+
+
+class Sparse(ER):
+    """Only samples of even classes are kept."""
+
+    def remember(self, step, terms):
+        step.slots = torch.where(step.y % 2 == 0, step.slots, step.memory.capacity)
+        super().remember(step, terms)
+
+
+def shuffled() -> Stream:
+    order = torch.randperm(10).tolist()
+    return everlearn.load("digits", classes=order)
+
+
+def half(todo, job, report):
+    from everlearn.launchers import attempted
+    yield todo[0], attempted(job, todo[0])
+'''
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    return lambda name: f"own.py:{name}"
+
+
+def test_what_a_method_draws_is_the_seeds_alone(own):
+    drawn = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(len(drawn))  # whatever the caller's generator is at
+        everlearn.run(own("Drawn"), seed=seed, epochs=1, memory=20, out=f"runs{len(drawn)}")
+        (place,) = Path(f"runs{len(drawn)}").glob("digits-*")
+        drawn.append(float(load_file(place / "learner.safetensors")["method.drawn"]))
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_stream_that_draws_is_the_same_for_all_runs(own):
+    run = lambda n: everlearn.run("finetune", own("shuffled"), seed=n, epochs=1)["classes"]
+    torch.manual_seed(5)
+    first = run(0)
+    everlearn.experiments.experiment._load.cache_clear()
+    assert run(1) == first
+
+
+def test_an_option_called_as_a_runs_own_is_said_with_method_before(own):
+    e = Experiment.of(own("Clash"), memory=50, seed=2, **{"method.memory": 7, "method.seed": 8})
+    assert (e.memory, e.seed, dict(e.method.options)) == (50, 2, {"memory": 7, "seed": 8})
+
+
+def test_a_method_may_leave_rows_of_its_memory_empty(own):
+    result = everlearn.run(own("Sparse"), memory=20, epochs=1, out="runs")
+    (place,) = Path("runs").glob("digits-*")
+    kept = Learner.load(place).kept()
+    assert result["class_il"]["acc"] > 0 and all(not kept[f"{c}"] for c in (1, 3, 5, 7, 9)) and kept["0"]
+
+
+def test_two_terms_have_two_names():
+    class Twice(ER):
+        names = ("new", "new")
+
+    with pytest.raises(BadInput, match="Twice has two terms of one name among new, new; each needs its own"):
+        Learner(nn.Linear(2, 2), Twice())
+
+
+def test_runs_that_a_launcher_leaves_out_have_failed(own):
+    experiments = [Experiment.of(epochs=1, memory=20, seed=seed) for seed in range(2)]
+    first, second = perform(experiments, Store("runs"), on=own("half"), device="cpu")
+    assert first["class_il"] and "ended without having performed it" in str(second)
+    words = f"study digits --only er --seeds 2 --set epochs=1 --on {own('half')} -q".split()
+    result = CliRunner().invoke(cli.app, words, prog_name="everlearn")
+    assert result.exit_code == 1 and "ended without having performed it" in result.stderr
+
+
+class Module(ER):
+    """Each of these changes in training and is in no state."""
+
+    def make(self):
+        return nn.Linear(2, 1)
+
+    def change(self, kept):
+        with torch.no_grad():
+            kept.weight += 1
+
+    def __init__(self, weighting=None):
+        super().__init__(weighting)
+        self.own = self.make()
+
+    def rehearse(self, memory) -> list[Term]:
+        self.change(self.own)
+        return [cross_entropy(memory)]
+
+
+class Tensors(Module):
+    make, change = lambda self: [torch.zeros(2)], lambda self, kept: kept[0].add_(1)
+
+
+class Named(Module):
+    make, change = lambda self: {"a": torch.zeros(2)}, lambda self, kept: kept["a"].add_(1)
+
+
+class Set(Module):
+    make, change = lambda self: set(), lambda self, kept: kept.add(len(kept))
+
+
+class Array(Module):
+    make, change = lambda self: np.zeros(2), lambda self, kept: kept.__iadd__(1)
+
+
+class Generated(Module):
+    make, change = lambda self: random.Random(0), lambda self, kept: kept.random()
+
+
+@pytest.mark.parametrize("method", [Module, Tensors, Named, Set, Array, Generated])
+def test_what_no_state_has_is_told_whatever_its_kind(method):
+    x, y = torch.randn(12, 3), [0, 1] * 6
+    with pytest.warns(Notice, match=f"{method.__name__}.own changes in training and is no tensor"):
+        Learner(nn.Linear(3, 2), method(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)
+    still = type(method.__name__, (method,), {"change": lambda self, kept: None})
+    Learner(nn.Linear(3, 2), still(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)
