@@ -384,6 +384,7 @@ def numbered(first: int, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     return x, torch.arange(count) % 2
 
 
+TRIALS = 8
 LESSONS = {  # after 200 samples, 3 epochs of each: what comes then, and its share of all
     "few samples at a time": (lambda learner: [learner.update(*numbered(200 + 5 * n, 5)) for n in range(40)], 1 / 2),
     "one sample at a time": (lambda learner: [learner.update(*numbered(200 + n, 1)) for n in range(50)], 1 / 5),
@@ -397,20 +398,20 @@ LESSONS = {  # after 200 samples, 3 epochs of each: what comes then, and its sha
 def test_a_memory_is_a_fair_sample_however_it_came(name):
     teach, share = LESSONS[name]
     counts = []
-    for seed in range(20):
+    for seed in range(TRIALS):
         learner = taught(seed).update(*numbered(0, 200))
         teach(learner)
         counts.append(kept_of(learner, 200))
-    assert np.mean(counts) == pytest.approx(40 * share, abs=4 * np.sqrt(40 * share * (1 - share) / 20))
+    assert np.mean(counts) == pytest.approx(40 * share, abs=4 * np.sqrt(40 * share * (1 - share) / TRIALS))
 
 
 def test_a_memory_is_a_fair_sample_of_tasks_of_unequal_epochs():
     counts = []
-    for seed in range(20):
+    for seed in range(TRIALS):
         learner = taught(seed).update(*numbered(0, 200))
         learner.epochs = 12
         counts.append(kept_of(learner.update(*numbered(200, 200)), 200))
-    assert np.mean(counts) == pytest.approx(20, abs=4 * np.sqrt(10 / 20))
+    assert np.mean(counts) == pytest.approx(20, abs=4 * np.sqrt(10 / TRIALS))
 
 
 def test_what_is_kept_beside_a_sample_is_of_any_epoch():
