@@ -132,9 +132,9 @@ class Experiment:
         return experiment
 
     def build(self) -> Method:
-        """The method, with its weighting, as this experiment wants it."""
-        weighting = _built("weighting", self.weighting)
-        return _built("method", self.method, weighting=weighting)
+        """The method, with its weighting, as this experiment wants it. What it draws when it is made is the seed's."""
+        with seeded(self.seed):
+            return _built("method", self.method, weighting=_built("weighting", self.weighting))
 
     def with_options(self, kind: str, **options: Any) -> Experiment:
         """The same with other options of its method, weighting, stream or network."""

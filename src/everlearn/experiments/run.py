@@ -21,7 +21,6 @@ from everlearn import checks, metrics, networks, registry
 from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.core.capture import on_own_stream
-from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
@@ -248,12 +247,9 @@ class Run:
             make = look_up("network", experiment.network).thing
             options = dict(experiment.network.options)
             network = networks.build(make, stream.shape, stream.classes, experiment.seed, **options)
-        if method is None:
-            with seeded(experiment.seed):  # somebody's own may draw numbers when it is made
-                method = experiment.build()
         self.learner = Learner(
             network,
-            method,
+            method or experiment.build(),
             classes=range(stream.classes),
             memory=experiment.memory,
             training=experiment.training,
@@ -367,11 +363,8 @@ def _composition(learner: Learner) -> dict[str, list[int]]:
     """Samples of each class in the memory, where the method has one."""
     if not learner.method.remembers or learner.memory is None:
         return {}
-    labels = learner.memory.held()[1].cpu()
-    labels = labels[labels >= 0]  # a method may leave a row empty
-    return {
-        "memory": torch.bincount(labels[labels >= 0], minlength=learner.classes).tolist()
-    }  # a row may be left empty
+    held = learner.memory.held()[1].cpu()
+    return {"memory": torch.bincount(held[held >= 0], minlength=learner.classes).tolist()}  # some rows may be empty
 
 
 def _read_commits(saved: dict | None) -> list:
