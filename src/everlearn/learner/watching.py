@@ -41,7 +41,7 @@ def split(learner: Learner, task: Task, validation: Any) -> tuple[Task, Held | N
         order = torch.from_numpy(np.random.default_rng([learner.seed, learner.tasks]).permutation(len(x))).to(x.device)
         held, rest = order[:count], order[count:]
         # Of a class that would be held out as a whole, one sample is learned.
-        alone = {int(y[n]): n for n in held.tolist() if not bool((y[rest] == y[n]).any())}
+        alone = {int(y[n]): n for n in held[~torch.isin(y[held], y[rest])].tolist()}
         learned = torch.tensor(sorted(alone.values()), dtype=torch.long, device=x.device)
         held, rest = held[~torch.isin(held, learned)], torch.cat([rest, learned]).sort().values
         if not len(held):
