@@ -155,9 +155,10 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
     label is else the same. Of several versions of a file of one's own it is the one the file has now. A row that
     several are equally like is set against none of them, and these are not set against each other."""
     if (one := next((row for row in rows if row.label == against), None)) is not None:
-        if len(rows) > 1 and not any(_same_data(row, one) for row in rows if row is not one):
+        others = {row.label: one for row in rows if row is not one and _same_data(row, one)}
+        if len(rows) > 1 and not others:
             raise BadInput(f"no other row is on the data of '{against}', so none can be set against it")
-        return {row.label: one for row in rows if row is not one and _same_data(row, one)}
+        return others
     of_name = [row for row in rows if row.label.startswith(f"{against}, ")]
     of_name = of_name or [row for row in rows if row.runs[0].title == against]
     now = [row for row in of_name if row.current]
