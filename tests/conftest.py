@@ -3,15 +3,17 @@
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import everlearn
-from everlearn import arguments, registry
+from everlearn import arguments, core, registry
 from everlearn.core import norm
 from everlearn.core.norm import Norm
 from everlearn.data import Pixels, Stream, Task
@@ -59,17 +61,13 @@ def stand_ins(monkeypatch):
 
 
 @pytest.fixture
-def uncompiled(monkeypatch):
-    """Of an error: a layer whose kernels torch.compile is asked for, and fails at with that error when they run."""
+def kernels(monkeypatch):
+    """Of a function: a layer that finds it as each of its GPU kernels."""
 
-    def layer(error: Exception) -> Norm:
-        def compile(function, **options):
-            def fail(*given):
-                raise error
-
-            return fail
-
-        monkeypatch.setattr(torch, "compile", compile)
+    def layer(kernel: Callable) -> Norm:
+        found = SimpleNamespace(**dict.fromkeys(("normalise", "settled", "pull_back", "push_forward"), kernel))
+        monkeypatch.setattr(core, "kernels", found, raising=False)
+        monkeypatch.setitem(sys.modules, "everlearn.core.kernels", found)
         norm._.cache_clear()
         layer = Norm(3)
         layer.groups, layer.fuse = 2, True
@@ -77,6 +75,19 @@ def uncompiled(monkeypatch):
 
     yield layer
     norm._.cache_clear()
+
+
+@pytest.fixture
+def failing(kernels):
+    """Of an error: a layer whose kernels fail with it."""
+
+    def layer(error: Exception) -> Norm:
+        def fail(*given):
+            raise error
+
+        return kernels(fail)
+
+    return layer
 
 
 @pytest.fixture(scope="session")

@@ -194,16 +194,6 @@ def test_a_pass_that_fails_leaves_nothing_to_the_next():
     assert int(net.module.twice.num_batches_tracked) == 6
 
 
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_lack_of_memory_is_not_taken_for_a_lack_of_a_compiler(uncompiled, wrapped):
-    full, failed = torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("the backend failed")
-    failed.inner_exception = full
-    layer = uncompiled(failed if wrapped else full)
-    for _ in range(2):
-        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
-            layer(torch.randn(8, 3, 4, 4))
-
-
 # Threads --------------------------------------------------------------------------------------------------------------
 def test_two_threads_teach_what_one_teaches_after_the_other():
     stream = toy(tasks=2, each=40)

@@ -2,7 +2,7 @@
 
 New samples and memory must not share their statistics, and yet one convolution over all of them is faster than one
 per batch. So rows go through the network together, and only here is each batch treated separately. A block's sum and
-ReLU are computed in the same pass over memory; on a GPU torch.compile makes a kernel of each function below.
+ReLU are computed in the same pass over memory; on a GPU kernels.py does what the functions below say.
 
 Shapes: G batches, N = rows × height × width, C channels; a tensor is [G, N, C].
 """
@@ -84,9 +84,14 @@ class Grouped(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, weight, bias, residual, relu: bool, eps: float, fuse: bool):
+        if x.shape[1] * ranks.world_size() == 1:
+            raise ValueError(
+                "training needs more than one value per channel and batch: it is normalised by their variance"
+            )
         y, mean, variance, rho = _(normalise, fuse)(x, weight, bias, residual, relu, eps)
-        ctx.save_for_backward(x, weight, y, mean, rho)
-        ctx.save_for_forward(x, weight, y, mean, rho)
+        of = x, weight, bias, y if relu and residual is not None else None, mean, rho
+        ctx.save_for_backward(*of)
+        ctx.save_for_forward(*of)
         ctx.relu, ctx.eps, ctx.fuse, ctx.added = relu, eps, fuse, residual is not None
         ctx.mark_non_differentiable(mean, variance)
         ctx.set_materialize_grads(False)
@@ -96,20 +101,20 @@ class Grouped(torch.autograd.Function):
     def backward(ctx, dy, *_unused):
         if dy is None:
             return (None,) * 7
-        x, weight, y, mean, rho = ctx.saved_tensors
+        x, weight, bias, y, mean, rho = ctx.saved_tensors
         if torch.is_grad_enabled():  # to be differentiated once more
             mean, rho = statistics(x.to(weight.dtype), ctx.eps)[::2]
             back = pull_back
         else:
             back = _(pull_back, ctx.fuse)
-        return *back(dy, x, weight, y, mean, rho, ctx.relu, ctx.added), None, None, None
+        return *back(dy, x, weight, bias, y, mean, rho, ctx.relu, ctx.added), None, None, None
 
     @staticmethod
     def jvp(ctx, dx, dweight, dbias, dresidual, *_unused):
-        x, weight, y, mean, rho = ctx.saved_tensors
+        x, weight, bias, y, mean, rho = ctx.saved_tensors
         zero = lambda tangent, like: torch.zeros_like(like) if tangent is None else tangent
         tangents = zero(dx, x), zero(dweight, weight), zero(dbias, weight), dresidual
-        return _(push_forward, ctx.fuse)(*tangents, x, weight, y, mean, rho, ctx.relu), None, None
+        return _(push_forward, ctx.fuse)(*tangents, x, weight, bias, y, mean, rho, ctx.relu), None, None
 
 
 def statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -138,17 +143,21 @@ def settled(x, weight, bias, residual, relu: bool, eps: float, mean: Tensor, var
     return (y.relu() if relu else y).to(x.dtype)
 
 
+def passed(unit: Tensor, weight: Tensor, bias: Tensor, y: Tensor | None) -> Tensor:
+    """Where ReLU passed something: y is above 0, which without a residual need not be kept."""
+    return (unit * weight + bias if y is None else y) > 0
+
+
 def pull_back(
-    dy: Tensor, x: Tensor, weight: Tensor, y: Tensor, mean: Tensor, rho: Tensor, relu: bool, added: bool
+    dy, x, weight, bias, y: Tensor | None, mean, rho, relu: bool, added: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Reverse mode: dx, dw, db and, where a residual was added, dresidual from dy.
 
     Over W ranks dy is the gradient of the rank's own loss, W times its share in the mean of all losses, and so is dx.
     dw and db are sums over the rank's rows: they are right once averaged over ranks with the rest of θ's gradient.
     """
-    wide = dy.to(weight.dtype)
-    wide = wide * (y > 0) if relu else wide
-    unit = (x.to(weight.dtype) - mean) * rho
+    wide, unit = dy.to(weight.dtype), (x.to(weight.dtype) - mean) * rho
+    wide = wide * passed(unit, weight, bias, y) if relu else wide
     total, along = wide.sum(dim=1, keepdim=True), (wide * unit).sum(dim=1, keepdim=True)
     dw, db = torch.stack((along, total)).sum(dim=(1, 2))
     total, along = ranks.all_reduce(total, along)
@@ -156,45 +165,36 @@ def pull_back(
     return dx.to(x.dtype), dw, db, wide.to(x.dtype) if added else None
 
 
-def push_forward(dx, dweight, dbias, dresidual, x, weight, y, mean, rho, relu: bool) -> Tensor:
+def push_forward(dx, dweight, dbias, dresidual, x, weight, bias, y: Tensor | None, mean, rho, relu: bool) -> Tensor:
     """Forward mode: dy from dx, dw, db and dresidual."""
     wide, unit = dx.to(weight.dtype), (x.to(weight.dtype) - mean) * rho
     level, along = ranks.all_reduce(wide.mean(dim=1, keepdim=True), (wide * unit).mean(dim=1, keepdim=True))
     centred = wide - level - unit * along
     dy = centred * rho * weight + unit * dweight + dbias
     dy = dy if dresidual is None else dy + dresidual
-    return (dy * (y > 0) if relu else dy).to(x.dtype)
-
-
-def out_of_memory(error: BaseException | None) -> torch.OutOfMemoryError | None:
-    """The lack of memory behind an error: the compiler wraps what happens to it."""
-    while error is not None and not isinstance(error, torch.OutOfMemoryError):
-        error = getattr(error, "inner_exception", None) or error.__cause__ or error.__context__
-    return error
+    return (dy * passed(unit, weight, bias, y) if relu else dy).to(x.dtype)
 
 
 @functools.cache
 def _(function: Callable, fuse: bool) -> Callable:
-    """The function as one kernel, where torch.compile can make one."""
+    """The function, or what kernels.py has for it, where Triton works."""
     if not fuse:
         return function
-    import torch._dynamo
-
-    torch._dynamo.config.recompile_limit = 256  # one compilation per shape
-    compiled = torch.compile(function, dynamic=False)
     broken = []
 
     @functools.wraps(function)
     def attempt(*given):
         if not broken:
             try:
-                return compiled(*given)
-            except Exception as error:  # whatever is missing: a compiler, Triton, a driver
-                if (full := out_of_memory(error)) is not None:  # which is no fault of the compiler's
-                    raise full from None
+                from everlearn.core import kernels
+
+                return getattr(kernels, function.__name__)(*given)
+            except torch.OutOfMemoryError:  # which is no fault of Triton's
+                raise
+            except Exception as error:  # whatever is missing: Triton itself, a C compiler, a driver
                 broken.append(error)
                 warnings.warn(
-                    f"torch.compile does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); "
+                    f"Triton does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); "
                     "going on without it, more slowly",
                     stacklevel=2,
                 )

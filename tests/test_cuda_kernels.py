@@ -1,0 +1,98 @@
+"""The kernels of BatchNorm on a GPU give what norm.py's formulas give; skipped where there is none."""
+
+import pytest
+import torch
+from conftest import ON_GPU
+from torch.autograd import forward_ad
+
+from everlearn.core import norm
+
+pytestmark = ON_GPU
+# Rows and channels that fill the programs, and that do not; a few rows; more channels than one program has.
+SHAPES = [(3, 2048, 64), (2, 1000, 96), (1, 7, 3), (3, 512, 512)]
+PRECISIONS = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1e-2}  # and how near they come
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.float64)
+
+
+def given(shape: tuple[int, int, int], dtype: torch.dtype, relu: bool, added: bool) -> dict[str, tuple]:
+    """What each function is asked, by its name."""
+    channels, wide = shape[2], torch.promote_types(dtype, torch.float32)
+    sample, channel = lambda: drawn(*shape).to(dtype), lambda: drawn(channels).to(wide)
+    x = (2 * drawn(*shape) + 5 * drawn(channels)).to(dtype)
+    weight, bias, residual = channel() + 1, channel(), sample() if added else None
+    y, mean, _, rho = norm.normalise(x, weight, bias, residual, relu, 1e-5)
+    of = x, weight, bias, y if relu and added else None, mean, rho, relu
+    return {
+        "normalise": (x, weight, bias, residual, relu, 1e-5),
+        "settled": (x, weight, bias, residual, relu, 1e-5, channel(), channel().square()),
+        "pull_back": (sample(), *of, added),
+        "push_forward": (sample(), channel(), channel(), sample() if added else None, *of),
+    }
+
+
+def asked(functions: object, name: str, given: tuple) -> list[torch.Tensor | None]:
+    found = getattr(functions, name)(*given)
+    return [found] if isinstance(found, torch.Tensor) else list(found)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_kernels_give_what_the_formulas_give_in_float64(shape, relu, added, dtype):
+    from everlearn.core import kernels
+
+    double = lambda each: each.double() if isinstance(each, torch.Tensor) else each
+    wide = torch.promote_types(dtype, torch.float32)
+    for name, of in given(shape, dtype, relu, added).items():
+        expected = asked(norm, name, tuple(map(double, of)))
+        for number, (one, other) in enumerate(zip(asked(kernels, name, of), expected, strict=True)):
+            if other is None:
+                assert one is None
+                continue
+            assert one.shape == other.shape and one.dtype == (dtype if one.shape == shape else wide)
+            assert (one.double() - other).norm() <= PRECISIONS[dtype] * other.norm(), (name, number)
+
+
+def test_kernels_give_the_same_bits_every_time_and_of_whatever_strides():
+    from everlearn.core import kernels
+
+    strided = lambda each: each.mT.contiguous().mT if isinstance(each, torch.Tensor) and each.ndim == 3 else each
+    for name, of in given((3, 2048, 64), torch.bfloat16, True, True).items():
+        first = asked(kernels, name, of)
+        for again in (of, tuple(map(strided, of))):
+            assert all(torch.equal(one, other) for one, other in zip(first, asked(kernels, name, again)))
+
+
+@pytest.mark.parametrize("level", [0.0, 100.0])
+def test_a_large_mean_costs_no_precision(level):
+    from everlearn.core import kernels
+
+    x, ones = (level + drawn(2, 4096, 64)).float(), torch.ones(64, device="cuda")
+    _, mean, variance, _ = kernels.normalise(x, ones, ones, None, False, 1e-5)
+    assert torch.allclose(mean, x.double().mean(1, keepdim=True).float(), rtol=1e-6, atol=1e-6)
+    assert torch.allclose(variance, x.double().var(1, keepdim=True).float(), rtol=1e-5)
+
+
+def test_a_layer_that_is_to_use_them_does_and_gives_what_the_formulas_give(monkeypatch):
+    from everlearn.core import kernels
+
+    used, results, x = [], [], drawn(6, 8, 4, 4)
+    for name in ("normalise", "pull_back", "push_forward"):
+        noted = lambda *given, name=name, kernel=getattr(kernels, name): used.append(name) or kernel(*given)
+        monkeypatch.setattr(kernels, name, noted)
+    for fuse in (False, True):
+        layer = norm.Norm(8).to("cuda", torch.float64)
+        layer.groups, layer.fuse = 3, fuse
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones_like(x))
+            dy = forward_ad.unpack_dual(layer(dual, residual=dual, relu=True)).tangent
+        needed = x.clone().requires_grad_()
+        y = layer(needed, residual=needed, relu=True)
+        results.append((y, dy, *torch.autograd.grad(y.square().sum(), (needed, *layer.parameters()))))
+    assert used == ["normalise", "push_forward", "normalise", "pull_back"]
+    for one, other in zip(*results):
+        assert torch.allclose(one, other, rtol=0, atol=1e-10)
