@@ -11,11 +11,13 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,7 +27,7 @@ from everlearn.core.capture import own_stream
 from everlearn.core.theta import small
 from everlearn.errors import EverlearnError, Notice
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.run import parameters
+from everlearn.experiments.run import Steps, parameters
 from everlearn.launchers import AGAIN, Job, Outcome, Report, attempted, each, failure
 from everlearn.learner import endings
 from everlearn.spec import look_up
@@ -56,6 +58,8 @@ SHORT = 60  # bytes, of at most 107 with the socket's own
 BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
+POLL = 1e-4  # seconds between two looks at whether the GPU is done with a run
+LAUNCHED = 0.05  # seconds in which the steps of an epoch are launched, unless they are not captured
 SMALL, LARGE = (
     0.5,
     4.0,
@@ -176,31 +180,60 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     pass_on()
 
 
+@dataclass
+class Turns:
+    """A run whose steps take turns with other runs'."""
+
+    experiment: Experiment
+    steps: Steps
+    on: contextlib.AbstractContextManager  # a stream of its own
+    between: bool = True  # two epochs, or before the first: its next turn begins with waiting for its stream
+
+    def idle(self) -> bool:
+        """Is the GPU done with it?"""
+        stream = getattr(self.on, "stream", None)
+        return stream is None or stream.query()
+
+    def next(self) -> None:
+        with self.on:
+            self.between = next(self.steps)
+
+
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
-    """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread."""
-    waiting, active = deque(todo), []
+    """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread.
+
+    What a run does between two epochs takes this thread milliseconds, and after a task up to a second. It is done when
+    all steps of the other runs' epochs are launched, so that the GPU has work meanwhile.
+    """
+    waiting, active, latest = deque(todo), [], 0.0
     try:
         while waiting or active:
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                active.append((experiment, job.steps(experiment, tell), own_stream()))
-            for run in list(active):
-                experiment, steps, stream = run
-                with stream:
+                active.append(Turns(experiment, job.steps(experiment, tell), own_stream()))
+            turns = [run for run in active if not run.between]
+            if not turns or time.monotonic() - latest > LAUNCHED:
+                begin = [run for run in active if run.between and run.idle()][:1]
+            else:
+                begin = []
+            for run in turns + begin:
+                try:
+                    run.next()
+                    continue
+                except StopIteration:
                     error = None
-                    try:
-                        next(steps)
-                        continue
-                    except StopIteration:
-                        pass
-                    except Exception as reason:
-                        error = failure(reason)
+                except Exception as reason:
+                    error = failure(reason)
                 active.remove(run)
-                yield experiment, error
+                yield run.experiment, error
+            if begin:
+                latest = time.monotonic()
+            elif not turns:
+                time.sleep(POLL)
     finally:
-        for _, steps, _ in active:
-            steps.close()  # clears away an unfinished run
+        for run in active:
+            run.steps.close()  # clears away an unfinished run
 
 
 @contextlib.contextmanager
