@@ -447,7 +447,8 @@ def test_what_a_method_of_ones_own_keeps_of_the_network_follows_its_head():
         if number == 1:
             first, mask = learner.method.teacher(x), learner.method.mask
     answer = learner.method.teacher(x)
-    assert answer.shape[1] == 6 and torch.equal(answer[:, :2], first) and not answer[:, 2:].any()
+    assert answer.shape[1] == 6 and not answer[:, 2:].any()
+    assert torch.allclose(answer[:, :2], first, rtol=0, atol=1e-6)  # a wider head may sum in another order
     assert learner.method.mask.dtype == torch.bool and learner.method.mask.sum() == mask.sum()
     assert learner.method.average.mean.shape == learner.net.theta.shape and learner.method.grown == [4, 6]
     with learner.method.average.applied(learner.net):
