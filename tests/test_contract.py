@@ -79,7 +79,7 @@ def test_the_same_seed_twice_is_bit_identical_and_another_seed_is_not(name):
 
 @pytest.mark.parametrize("name", TABLE)
 def test_resumed_equals_uninterrupted_after_any_epoch(name):
-    stream, settings = toy(), dict(momentum=0.5, weight_decay=1e-3)
+    stream, settings = toy(), dict(epochs=3, momentum=0.5, weight_decay=1e-3)
     whole, saved = learner_of(name, stream, **settings), []
     keep = lambda record=None: saved.append({key: tensor.clone() for key, tensor in whole.state().items()})
     for task in tasks(whole, stream):

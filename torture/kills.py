@@ -34,7 +34,7 @@ from everlearn.experiments.store import CHECKPOINT, Store, read_lines
 from everlearn.launchers.local import cores
 
 CLAIM = "A run that is killed, at any instant, goes on and ends with the bits of one that was not killed."
-SETTINGS = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, batch=32)
+SETTINGS = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=3, batch=32)
 MEMORIES = (20, "balanced:20", 400)  # the last one is larger than a task
 ASKING = ("SIGTERM", "SIGINT", "SIGHUP")
 NEVER = 1e6  # seconds

@@ -313,7 +313,7 @@ class Learner(Answering, Estimator):
             "sgd": self.sgd.state(),
             "memory": {} if memory is None else memory.state(),
             "learner": {
-                "progress": torch.tensor([self.tasks, self.epoch, memory.ledger.presented if memory else 0]),
+                "progress": torch.tensor([self.tasks, self.epoch, 0 if memory is None else memory.ledger.presented]),
                 "task": self._mark,
                 "seen": torch.tensor(sorted(self.seen), dtype=torch.long),
                 "method": as_bytes(type(method).__name__),
