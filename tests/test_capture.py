@@ -1,5 +1,7 @@
 """What a step may do if a GPU is to repeat it without Python, seen without a GPU."""
 
+import contextlib
+import gc
 import re
 from types import SimpleNamespace
 
@@ -9,6 +11,7 @@ from conftest import LABELS, learner_of, toy
 
 import everlearn
 from everlearn.core.capture import Graphs
+from everlearn.core.plan import Row
 
 
 @pytest.fixture
@@ -22,6 +25,39 @@ def watched(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(Graphs, "step", step)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [True, False])
+def test_no_garbage_is_collected_while_a_step_is_recorded(monkeypatch, fails, enabled):
+    """To destroy another learner's graph then makes the recording invalid."""
+    seen = []
+
+    class Graph:
+        capture_begin = lambda self, pool: seen.append(gc.isenabled())
+        capture_end = lambda self: seen.append(gc.isenabled())
+
+    def body(number, row, tape):
+        seen.append(gc.isenabled())
+        if fails:
+            raise RuntimeError("in the step")
+        tape.keep(losses=torch.zeros(1))
+
+    for name, value in {
+        "CUDAGraph": Graph,
+        "graph_pool_handle": lambda: None,
+        "synchronize": lambda: None,
+        "current_stream": lambda: 1,
+        "default_stream": lambda: 0,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    (gc.enable if enabled else gc.disable)()
+    try:
+        with pytest.raises(RuntimeError, match="in the step") if fails else contextlib.nullcontext():
+            Graphs(body)._record(0, Row(None, None, None, None))
+        assert seen == [False] * 3 and gc.isenabled() == enabled
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("name", LABELS)

@@ -6,7 +6,7 @@ from conftest import ON_GPU, learner_of, toy
 from torch import nn
 from vit import ViT
 
-from everlearn import BadInput
+from everlearn import ER, BadInput, Learner
 from everlearn.core.capture import own_stream
 from everlearn.core.norm import Norm
 from everlearn.networks import build
@@ -100,6 +100,30 @@ def test_a_recurrent_network_that_cudnn_cannot_do_is_refused_with_words():
         learner, stream = on_gpu("rer", 0, Recurrent, options={"hypergradient": mode})
         with pytest.raises(BadInput, match="would not help"):
             learner.update(stream.tasks[0])
+
+
+def test_a_learner_that_is_garbage_disturbs_no_recording_of_another():
+    """Its graphs are destroyed when garbage is collected, which no recording survives (pytorch/pytorch#161037)."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.zeros(1, device="cuda")
+    left = [graph]
+    del graph
+
+    class Untidy(ER):
+        def learn(self, new):
+            if torch.cuda.is_current_stream_capturing() and left:
+                garbage = [left.pop()]
+                garbage.append(garbage)
+                del garbage
+                assert [[] for _ in range(5000)], "enough for garbage to be looked for"
+            return super().learn(new)
+
+    stream = toy(tasks=2, each=24, channels=3)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 4))
+    learner = Learner(network, Untidy(), classes=range(4), inputs=stream.pixels, batch=4, memory=8, device="cuda")
+    learner.update(stream.tasks[0])
+    assert not left and torch.isfinite(learner.net.theta).all()
 
 
 def test_a_lack_of_memory_is_passed_on_from_compiled_kernels():

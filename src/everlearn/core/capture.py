@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import NoneType
 
@@ -36,6 +37,18 @@ def on_own_stream() -> Iterator[None]:
 def own_stream() -> contextlib.AbstractContextManager:
     """A CUDA stream for a run that takes turns with others, entered at each of its turns; without a GPU nothing."""
     return torch.cuda.stream(torch.cuda.Stream()) if torch.cuda.is_available() else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """No garbage is collected: it may be another learner's graph, and to destroy one breaks off what is recorded."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class Graphs:
@@ -88,11 +101,12 @@ class Graphs:
         graph, tape = torch.cuda.CUDAGraph(), Tape()
         reads = Row._make(None if value is None else value.clone() for value in row)
         torch.cuda.synchronize()
-        graph.capture_begin(pool=self.pool)
-        try:
-            self._watched(number, reads, tape)
-        finally:
-            graph.capture_end()
+        with uncollected():
+            graph.capture_begin(pool=self.pool)
+            try:
+                self._watched(number, reads, tape)
+            finally:
+                graph.capture_end()
         return graph, reads, tape.last()
 
     def _watched(self, number: int, row: Row, tape: Tape) -> None:
