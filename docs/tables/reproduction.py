@@ -74,15 +74,18 @@ def learned() -> str:
     """The accuracy on a task right after it was learned, a mean over the tasks: ACC − (T − 1) / T · BWT, T = 5."""
     rows = []
     for name, runs, row in groups():
-        if len(runs) == 1 or experiment(runs[0]).label not in SIX or experiment(runs[0]).stream["tasks"] != 5:
+        known = row and row["class_il"]["bwt"]
+        few = len(runs) == 1 and not known
+        if few or experiment(runs[0]).label not in SIX or experiment(runs[0]).stream["tasks"] != 5:
             continue
         ours = [run["class_il"]["acc"] - 0.8 * run["class_il"]["bwt"] for run in runs]
+        spread = f" ± {stdev(ours):.2f}" if ours[1:] else ""
         theirs = apart = "–"
-        if row and row["class_il"]["bwt"]:
-            mean = row["class_il"]["acc"].mean - 0.8 * row["class_il"]["bwt"].mean
+        if known:
+            mean = row["class_il"]["acc"].mean - 0.8 * known.mean
             theirs, apart = f"{mean:.2f}", f"{fmean(ours) - mean:+.2f}"
-        rows.append([*name[:2], theirs, f"{fmean(ours):.2f} ± {stdev(ours):.2f}", apart])
-    return markdown(["method", "memory", "published", "here", "difference"], rows)
+        rows.append([*told(name), str(len(runs)), theirs, f"{fmean(ours):.2f}{spread}", apart])
+    return markdown([*NAMED, "seeds", "published", "here", "difference"], rows)
 
 
 def gains(stream: str = "cifar10") -> str:
@@ -125,7 +128,8 @@ def each(stream: str = "cifar10") -> str:
     for run in runs:
         figures = [run[setting][metric] for setting, metric in SHOWN]
         cells = ["–" if number is None else f"{number:.2f}" for number in figures]
-        cells += [f"{run['seconds']:.0f}", device(run) if devices[1:] else "", str(run["provenance"]["commit"])[:10]]
+        commit = str(run["provenance"]["commit"])
+        cells += [f"{run['seconds']:.0f}", device(run) if devices[1:] else "", commit[:10] + "+" * commit.endswith("+")]
         rows.append([*told(named(run)), str(experiment(run).seed), *cells])
     header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT", "seconds", "device", "commit"]
     under = "" if devices[1:] else f"\n\nAll of them ran on the same kind of device: {devices[0]}."

@@ -124,11 +124,13 @@ FOUND = {  # table: what `named` says of its runs
     "rer-weights": ("`rer`", "200", "1, 0.5", "printed"),
     "rer-weights-1-1": ("`rer`", "200", "1, 1", "printed"),
     "rer-weights-500": ("`rer`", "500", "1, 0.5", "printed"),
+    "rer-weights-5120": ("`rer`", "5120", "1, 0.5", "printed"),
     "rer-ace-weights": ("`rer-ace`", "200", "1, 0.5", "printed"),
     "rer-ace-weights-500": ("`rer-ace`", "500", "1, 0.5", "printed"),
     "rder-weights-50": ("`rder`", "50", "1, 0.2, 0.5", "printed"),
     "rder-weights": ("`rder`", "200", "1, 0.2, 0.5", "printed"),
     "rder-weights-500": ("`rder`", "500", "1, 0.2, 0.5", "printed"),
+    "rder-weights-5120": ("`rder`", "5120", "1, 0.2, 0.5", "printed"),
 }
 ALONE = ("alone-digits", "alone-fashion-mnist")
 TABLES = {
