@@ -137,6 +137,16 @@ def test_a_draft_does_not_follow_a_link(tmp_path):
     assert not (tmp_path / "file").is_symlink() and len(os.listdir(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_what_is_written_for_later_can_be_read_by_whom_the_umask_says(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        verified.replace(tmp_path / "file", lambda draft: draft.write(b"new"))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
 # --- Tiny ImageNet ---
 
 

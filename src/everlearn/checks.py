@@ -329,6 +329,12 @@ def stream(learner, tasks: Iterable[Any]) -> list[Any]:
     return tasks
 
 
+def between_tasks(learner) -> None:
+    """A learner that is not between two tasks."""
+    if learner.epoch or learner.step:
+        raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
+
+
 def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:
     """A state that is not of a learner like this one; what it says of classes and inputs, if it is not too old."""
     if not isinstance(state, Mapping) or not state.keys() >= LEARNERS:

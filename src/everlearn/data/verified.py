@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -98,12 +98,14 @@ def _written() -> dict[str, tuple[str, str]]:
 
 
 def replace(path: Path, write: Callable[..., object]) -> None:
-    """Write a file whole or not at all: aside, under a name that was free, and moved into place."""
-    number, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    """Write a file whole or not at all: aside, under a name that is free, and moved into place. A crash leaves what was
+    there before."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with open(number, "wb") as file:
+        with open(draft, "xb") as file:  # to be read by whom the umask says: folders with data are shared
             write(file)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(draft, path)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(draft)
+        draft.unlink(missing_ok=True)

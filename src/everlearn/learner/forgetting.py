@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from everlearn import checks
 from everlearn.core.memory import Memory
 from everlearn.core.plan import reservoir
 from everlearn.core.terms import EMPTY
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 
 def forget(learner: Learner, predicate: Callable[[Tensor, Any], bool]) -> dict[Any, int]:
     """Every sample for which predicate(sample, label) holds; how many, by label."""
-    if learner.epoch or learner.step:  # its ledger, its plan and its method are as they were when the epoch began
-        raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
+    checks.between_tasks(learner)  # else its ledger, its plan and its method are as they were when the epoch began
     memory, names = learner.memory, learner.labels.names
     if memory is None or not len(memory):
         return {}

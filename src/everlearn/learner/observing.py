@@ -138,5 +138,5 @@ def refuse(learner: Learner) -> None:
             f"{type(weighting).__name__} has two phases per task, and observe knows no tasks; "
             "use update, or another weighting, such as fixed or relation"
         )
-    if (learner.epoch or learner.step) and not learner._broken_off:
-        raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
+    if not learner._broken_off:
+        checks.between_tasks(learner)

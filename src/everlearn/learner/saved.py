@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from everlearn import checks, networks
 from everlearn.core.state import as_bytes, from_bytes, part
+from everlearn.data import verified
 from everlearn.errors import BadInput, parsed, shown, unknown
 from everlearn.methods.base import Method
 from everlearn.spec import Spec, frozen, look_up, options_of, read_as
@@ -113,16 +114,8 @@ def checksum(tensors: dict[str, Tensor], words: str) -> str:
 
 
 def write(file: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Whole, or not at all: a crash leaves what was there before."""
-    draft = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        with open(draft, "wb") as out:
-            out.write(packed(tensors, about))
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
+    """Whole, or not at all."""
+    verified.replace(file, lambda draft: draft.write(packed(tensors, about)))
 
 
 def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:
