@@ -59,7 +59,7 @@ BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
 POLL = 1e-4  # seconds between two looks at whether the GPU is done with a run
-LAUNCHED = 0.05  # seconds in which the steps of an epoch are launched, unless they are not captured
+APART = 0.05  # seconds between what two runs do between epochs: enough to launch a dozen steps of each other one
 SMALL, LARGE = (
     0.5,
     4.0,
@@ -180,7 +180,7 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     pass_on()
 
 
-@dataclass
+@dataclass(eq=False)
 class Turns:
     """A run whose steps take turns with other runs'."""
 
@@ -190,34 +190,43 @@ class Turns:
     between: bool = True  # two epochs, or before the first: its next turn begins with waiting for its stream
 
     def idle(self) -> bool:
-        """Is the GPU done with it?"""
+        """Is the GPU done with it? If the GPU has failed, its next turn says so."""
         stream = getattr(self.on, "stream", None)
-        return stream is None or stream.query()
+        try:
+            return stream is None or stream.query()
+        except RuntimeError:
+            return True
 
     def next(self) -> None:
         with self.on:
             self.between = next(self.steps)
 
+    def close(self) -> None:
+        """Clears away an unfinished run, or writes a checkpoint: what its own stream leaves, and not a step before."""
+        with self.on:
+            self.steps.close()
+
 
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
     """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread.
 
-    What a run does between two epochs takes this thread milliseconds, and after a task up to a second. It is done when
-    all steps of the other runs' epochs are launched, so that the GPU has work meanwhile.
+    What a run does between two epochs takes this thread milliseconds, and after a task up to a second. So that the GPU
+    has work meanwhile, runs do it one by one, and time is left in between for steps of the others to be launched.
     """
-    waiting, active, latest = deque(todo), [], 0.0
+    waiting, active, pause = deque(todo), [], 0.0
     try:
         while waiting or active:
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
                 active.append(Turns(experiment, job.steps(experiment, tell), own_stream()))
-            turns = [run for run in active if not run.between]
-            if not turns or time.monotonic() - latest > LAUNCHED:
-                begin = [run for run in active if run.between and run.idle()][:1]
-            else:
-                begin = []
-            for run in turns + begin:
+            turns, begins = [run for run in active if not run.between], None
+            if not turns or time.monotonic() > pause:
+                begins = next((run for run in active if run.between and run.idle()), None)
+            if begins:
+                active.sort(key=lambda run: run is begins)  # to the end: who has waited longest is first
+                turns.append(begins)
+            for run in turns:
                 try:
                     run.next()
                     continue
@@ -227,13 +236,14 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
                     error = failure(reason)
                 active.remove(run)
                 yield run.experiment, error
-            if begin:
-                latest = time.monotonic()
+            if begins:
+                pause = time.monotonic() + APART
             elif not turns:
                 time.sleep(POLL)
     finally:
-        for run in active:
-            run.steps.close()  # clears away an unfinished run
+        with contextlib.ExitStack() as left:
+            for run in active:
+                left.callback(run.close)
 
 
 @contextlib.contextmanager
