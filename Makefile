@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 
-.PHONY: demo test test-slow check mutants bench docs site-check torture release-check clean
+.PHONY: demo test test-slow test-kernels check mutants bench docs site-check torture release-check clean
 
 demo: $(VENV)/ready
 	$(VENV)/bin/everlearn demo
@@ -15,6 +15,11 @@ test-slow: $(VENV)/ready
 	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[peer]'
 	-$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps avalanche-lib pytorchcv torchvision
 	$(VENV)/bin/python -m pytest -m slow
+
+# The kernels for a GPU, run by Triton's interpreter on the CPU: minutes, and a gigabyte for Triton.
+test-kernels: $(VENV)/ready
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps triton
+	TRITON_INTERPRET=1 $(VENV)/bin/python -m pytest tests/test_cuda_kernels.py
 
 check: $(VENV)/ready
 	$(VENV)/bin/ruff check .

@@ -1,4 +1,10 @@
-"""The kernels of BatchNorm on a GPU give what norm.py's formulas give; skipped where there is none."""
+"""The kernels of BatchNorm on a GPU give what norm.py's formulas give.
+
+Skipped where there is none, unless TRITON_INTERPRET=1 is set and Triton is installed: then they are run by its
+interpreter, on the CPU.
+"""
+
+import os
 
 import pytest
 import torch
@@ -7,14 +13,16 @@ from torch.autograd import forward_ad
 
 from everlearn.core import norm
 
-pytestmark = ON_GPU
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+pytestmark = [] if INTERPRETED else ON_GPU
 # Rows and channels that fill the programs, and that do not; a few rows; more channels than one program has.
 SHAPES = [(3, 2048, 64), (2, 1000, 96), (1, 7, 3), (3, 512, 512)]
 PRECISIONS = {torch.float64: 1e-12, torch.float32: 3e-6, torch.bfloat16: 1e-2}  # and how near they come
 
 
 def drawn(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape, device="cuda", dtype=torch.float64)
+    return torch.randn(*shape, device=DEVICE, dtype=torch.float64)
 
 
 def given(shape: tuple[int, int, int], dtype: torch.dtype, relu: bool, added: bool) -> dict[str, tuple]:
@@ -71,10 +79,22 @@ def test_kernels_give_the_same_bits_every_time_and_of_whatever_strides():
 def test_a_large_mean_costs_no_precision(level):
     from everlearn.core import kernels
 
-    x, ones = (level + drawn(2, 4096, 64)).float(), torch.ones(64, device="cuda")
+    x, ones = (level + drawn(2, 4096, 64)).float(), torch.ones(64, device=DEVICE)
     _, mean, variance, _ = kernels.normalise(x, ones, ones, None, False, 1e-5)
     assert torch.allclose(mean, x.double().mean(1, keepdim=True).float(), rtol=1e-6, atol=1e-6)
     assert torch.allclose(variance, x.double().var(1, keepdim=True).float(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("relu", [False, True])
+def test_what_is_no_number_stays_so_and_so_the_loss_shows_it(relu, wrong):
+    from everlearn.core import kernels
+
+    of = given((2, 300, 70), torch.float32, relu, False)
+    for name in ("normalise", "settled"):
+        of[name][0][1, 7, 3] = wrong
+        for one, other in zip(asked(kernels, name, of[name]), asked(norm, name, of[name])):
+            assert torch.equal(one.isfinite(), other.isfinite()), name
 
 
 def test_a_layer_that_is_to_use_them_does_and_gives_what_the_formulas_give(monkeypatch):
@@ -85,7 +105,7 @@ def test_a_layer_that_is_to_use_them_does_and_gives_what_the_formulas_give(monke
         noted = lambda *given, name=name, kernel=getattr(kernels, name): used.append(name) or kernel(*given)
         monkeypatch.setattr(kernels, name, noted)
     for fuse in (False, True):
-        layer = norm.Norm(8).to("cuda", torch.float64)
+        layer = norm.Norm(8).to(DEVICE, torch.float64)
         layer.groups, layer.fuse = 3, fuse
         with forward_ad.dual_level():
             dual = forward_ad.make_dual(x, torch.ones_like(x))

@@ -45,6 +45,12 @@ def _put(pointer, start, at, there, value, EVEN: tl.constexpr):
 
 
 @triton.jit
+def _floored(v):
+    """max(v, 0), which NaN stays NaN in: tl.maximum would make it 0, and a network that has diverged look sound."""
+    return tl.where(v < 0, 0, v)
+
+
+@triton.jit
 def _passed(v, y, start, at, there, normal, EVEN: tl.constexpr):
     """v where ReLU's result is above 0: y, or without a residual what x is normalised to, which is at hand."""
     return tl.where((normal if y is None else _get(y, start, at, there, EVEN)) > 0, v, 0)
@@ -94,7 +100,7 @@ def _normalise(
     one, two = _totals(sums, parts, batch, channel, known, channels)
     above = one / rows
     mu = tl.load(x + batch * rows * channels + channel, known, 0).to(wide) + above
-    variance = tl.maximum(two / rows - above * above, 0)
+    variance = _floored(two / rows - above * above)
     r = tl.rsqrt(variance + EPS)
     if tl.program_id(0) == 0:
         of = batch * channels + channel
@@ -107,7 +113,7 @@ def _normalise(
         v = (_get(x, start, at, there, EVEN).to(wide) - mu[None, :]) * scale[None, :] + shift[None, :]
         if residual is not None:
             v += _get(residual, start, at, there, EVEN).to(wide)
-        _put(y, start, at, there, tl.maximum(v, 0) if RELU else v, EVEN)
+        _put(y, start, at, there, _floored(v) if RELU else v, EVEN)
 
 
 @triton.jit
@@ -124,7 +130,7 @@ def _settled(
         v = (_get(x, start, at, there, EVEN).to(wide) - mu[None, :]) * scale[None, :] + shift[None, :]
         if residual is not None:
             v += _get(residual, start, at, there, EVEN).to(wide)
-        _put(y, start, at, there, tl.maximum(v, 0) if RELU else v, EVEN)
+        _put(y, start, at, there, _floored(v) if RELU else v, EVEN)
 
 
 @triton.jit
