@@ -39,8 +39,8 @@ FOLDERS = (*STREAMS, "similarity")
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 RULE = r"der\+\+\+consolidate"
 ALL = rf"({SIX}|{RULE})"
-# In order of value: what it is for, the study, its rows, seeds. What the main claims rest on has three seeds first; then
-# every cell of every table has one, then three.
+# In order of value: what it is for, the study, its rows, seeds. What the main claims rest on has three seeds first;
+# then every cell of every table has one, then three.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
     ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),

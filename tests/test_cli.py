@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -732,6 +733,36 @@ def test_of_runs_that_share_a_gpu_one_that_fails_does_not_stop_the_others():
     outcomes = dict(local.pack_up([wrong, good], launchers.Job(store.Store()), lambda *_: None, pack=2))
     assert outcomes[good] is None and "finite" in str(outcomes[wrong])
     assert kept() == [good.name]
+
+
+def test_runs_that_are_left_are_each_closed_on_their_own_stream_whatever_another_does(monkeypatch):
+    within, closed = [], []
+
+    class Stream(contextlib.AbstractContextManager):
+        def __init__(self, number: int):
+            self.number = number
+
+        def __enter__(self):
+            within.append(self.number)
+
+        def __exit__(self, *_):
+            within.pop()
+
+    def steps(run: int, _):
+        try:
+            while run < 2:
+                yield
+            raise KeyboardInterrupt
+        finally:
+            closed.append((run, *within))
+            if run == 1:
+                raise OSError("no space left on device")
+
+    given = iter(range(3))
+    monkeypatch.setattr(local, "own_stream", lambda: Stream(next(given)))
+    with pytest.raises(OSError):
+        list(local.pack_up(range(3), SimpleNamespace(steps=steps), lambda *_: None, pack=3))
+    assert sorted(closed) == [(0, 0), (1, 1), (2, 2)]
 
 
 def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):

@@ -35,7 +35,7 @@ from everlearn.spec import Spec, look_up, options_of
 from everlearn.weightings.base import Weighting
 
 Report = Callable[[dict], None]
-Steps = Generator[bool, None, dict]  # after each step: was it the last of its epoch?
+Steps = Generator[None, None, dict]
 Save = Callable[..., None]  # of a function that gives the state, and whether it has to be now
 TELL = 0.5  # seconds between two words on how far a run is within an epoch
 AGREE = 16  # steps between two times that ranks agree on whether to write a checkpoint
@@ -205,14 +205,14 @@ def told(learner: Learner, steps: Steps, report: Report) -> Steps:
     with contextlib.closing(steps):
         while True:
             try:
-                last = next(steps)
+                next(steps)
             except StopIteration as end:
                 return end.value
             if learner.step and time.monotonic() - said > TELL:
                 said = time.monotonic()
                 place = {"task": learner.tasks, "epoch": learner.epoch, "step": learner.step, "steps": learner.steps}
                 report({"event": "step", **place})
-            yield last
+            yield
 
 
 def finish(steps: Steps) -> dict:
@@ -299,10 +299,10 @@ class Run:
             resumable = lambda: endings.resumable(lambda: save(state, now=True))
             for number, task in list(enumerate(self.tasks))[len(rows) :]:
                 if number == learner.tasks:
-                    for last in learner.updating(task, tell):
+                    for _ in learner.updating(task, tell):
                         save(state)
                         with resumable():
-                            yield last
+                            yield
                     save(state)  # learned, and still to be measured
                 with resumable(), endings.at_once():
                     review = method.weighting.review(learner, self.tasks[:number], task)

@@ -11,13 +11,11 @@ import signal
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -58,8 +56,6 @@ SHORT = 60  # bytes, of at most 107 with the socket's own
 BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
-POLL = 1e-4  # seconds between two looks at whether the GPU is done with a run
-APART = 0.05  # seconds between what two runs do between epochs: enough to launch a dozen steps of each other one
 SMALL, LARGE = (
     0.5,
     4.0,
@@ -180,70 +176,37 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     pass_on()
 
 
-@dataclass(eq=False)
-class Turns:
-    """A run whose steps take turns with other runs'."""
-
-    experiment: Experiment
-    steps: Steps
-    on: contextlib.AbstractContextManager  # a stream of its own
-    between: bool = True  # two epochs, or before the first: its next turn begins with waiting for its stream
-
-    def idle(self) -> bool:
-        """Is the GPU done with it? If the GPU has failed, its next turn says so."""
-        stream = getattr(self.on, "stream", None)
-        try:
-            return stream is None or stream.query()
-        except RuntimeError:
-            return True
-
-    def next(self) -> None:
-        with self.on:
-            self.between = next(self.steps)
-
-    def close(self) -> None:
-        """Clears away an unfinished run, or writes a checkpoint: what its own stream leaves, and not a step before."""
-        with self.on:
-            self.steps.close()
-
-
 def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> Iterator[Outcome]:
-    """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread.
-
-    What a run does between two epochs takes this thread milliseconds, and after a task up to a second. So that the GPU
-    has work meanwhile, runs do it one by one, and time is left in between for steps of the others to be launched.
-    """
-    waiting, active, pause = deque(todo), [], 0.0
+    """One run does not fill a large GPU: several replay their steps on their own streams, launched by this thread."""
+    waiting, active = deque(todo), []
     try:
         while waiting or active:
             if waiting and len(active) < pack:
                 experiment = waiting.popleft()
                 tell = lambda record, experiment=experiment: report(experiment, record)
-                active.append(Turns(experiment, job.steps(experiment, tell), own_stream()))
-            turns, begins = [run for run in active if not run.between], None
-            if not turns or time.monotonic() > pause:
-                begins = next((run for run in active if run.between and run.idle()), None)
-            if begins:
-                active.sort(key=lambda run: run is begins)  # to the end: who has waited longest is first
-                turns.append(begins)
-            for run in turns:
+                active.append((experiment, job.steps(experiment, tell), own_stream()))
+            for run in list(active):
+                experiment, steps, stream = run
                 try:
-                    run.next()
+                    with stream:
+                        next(steps)
                     continue
                 except StopIteration:
                     error = None
                 except Exception as reason:
                     error = failure(reason)
                 active.remove(run)
-                yield run.experiment, error
-            if begins:
-                pause = time.monotonic() + APART
-            elif not turns:
-                time.sleep(POLL)
+                yield experiment, error
     finally:
         with contextlib.ExitStack() as left:
-            for run in active:
-                left.callback(run.close)
+            for _, steps, stream in active:
+                left.callback(_close, steps, stream)
+
+
+def _close(steps: Steps, stream: contextlib.AbstractContextManager) -> None:
+    """Clears away an unfinished run, or writes a checkpoint: what its own stream leaves, and not a step before."""
+    with stream:
+        steps.close()
 
 
 @contextlib.contextmanager

@@ -33,7 +33,7 @@ from everlearn.registry import find, weighed
 from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
-Stepping = Generator[bool, None, None]  # a pause after each step: was it the last of its epoch?
+Stepping = Generator[None, None, None]  # a pause after each step
 Report = Callable[[dict[str, Any]], None]
 
 
@@ -180,8 +180,7 @@ class Learner(Answering, Estimator):
         return self
 
     def updating(self, task: Task, report: Report = lambda record: None) -> Stepping:
-        """The same, one step at a time, so that several learners can share a GPU. Each pause says whether the step was
-        the last of its epoch.
+        """The same, one step at a time, so that several learners can share a GPU.
 
         What a network draws itself (dropout) is what it would draw undisturbed, and between two steps torch's
         generators are the caller's. On a GPU each learner's steps are gone through on a stream of its own, within

@@ -44,8 +44,8 @@ BROKEN_OFF = (
 
 def learn(
     learner: Learner, task: Task, report: Callable[[dict[str, Any]], None], drawing: Callable
-) -> Generator[bool, None, None]:
-    """One task, from the epoch the learner is in; a pause after each step: was it the last of its epoch?"""
+) -> Generator[None, None, None]:
+    """One task, from the epoch the learner is in; a pause after each step."""
     method, weighting, names, epochs = learner.method, learner.method.weighting, learner.method.names, learner.epochs
     memory = remembering(learner, task.train[0])
     between = lambda key: seeded(learner.seed, learner.tasks, key, device=learner.device)
@@ -83,7 +83,7 @@ def learn(
             for number in steps:
                 place.seconds = time.perf_counter() - start
                 learner.step, learner._torn = number + 1, False
-                yield learner.step == learner.steps
+                yield
                 learner._torn = True
         memory.ledger = after
         tape = place.tape
