@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 import everlearn
+from everlearn.collection import collect
 from everlearn.collection.history import PHASES, Confusion, TaskEnd
 from everlearn.core.state import part
 from everlearn.errors import BadInput
@@ -23,6 +24,7 @@ from everlearn.report.classes import Lost, classes
 from everlearn.report.page import page as html
 from everlearn.report.rounding import ticks
 from everlearn.report.terminal import show
+from everlearn.report.web import relation
 from everlearn.weightings.net import RelationReplayNet
 
 SMALL = {"memory": 20, "epochs": 2, "batch": 32, "classes": ["0", "1", "2", "3"], "tasks": 2}
@@ -44,6 +46,8 @@ def runs(tmp_path_factory):
         "never in use": ("rer", {"warmup": 1, "epochs": 1}),
         "vanilla": ("er+vanilla", {}),
         "normalised": ("er+normalised", {"weights": (1, 2)}),
+        "new alone": ("rder", {"learned": "new"}),
+        "the memory's": ("rder", {"learned": ("dark", "memory")}),
     }
     for name, (method, settings) in wanted.items():
         everlearn.run(method, out=root / name, **SMALL | settings)
@@ -174,6 +178,16 @@ def test_response_surface_is_what_the_net_answers(runs, name):
         losses = {**last["loss"], "new": s.losses[column], "memory": s.losses[row]}
         answer = net(*(torch.tensor([[of[term] for term in found.terms]]) for of in (losses, last["norms"])))[0]
         assert torch.allclose(answer, torch.tensor([s.weights[term][row][column] for term in found.terms]), atol=1e-6)
+
+
+@pytest.mark.parametrize("name, learned", [("new alone", ["new"]), ("the memory's", ["dark", "memory"])])
+def test_response_surface_is_of_the_terms_whose_weights_are_learned(runs, name, learned):
+    found = explain.read(runs[name])
+    assert [*found.surface.weights] == learned
+    for page in (html(runs[name]), shown(runs[name])):
+        assert [term for term in found.terms if f"weight of {term}" in page] == learned
+    (row,) = collect([runs[name]]).rows
+    assert [of["term"] for of in relation.tables(row, 1)["surface"]] == learned
 
 
 def test_response_surface_covers_the_mean_losses_seen(runs):

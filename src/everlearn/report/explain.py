@@ -152,6 +152,7 @@ def read(folder: Path, edited: bool = False) -> Explanation:
         _finite((matrix, accuracy))
         names = tuple(map(printable, result.get("classes", ())))
         preset = tuple(map(float, experiment.weighting.get("weights", ())))
+        learned = experiment.weighting.get("learned", ())
     with _blaming(folder / "metrics.jsonl"):
         records = read_lines(folder)
         _finite(records)
@@ -164,18 +165,20 @@ def read(folder: Path, edited: bool = False) -> Explanation:
             printable(folder.resolve().name), method, stream, numbers, accuracy, matrix, names, remembered
         )
         if any("phase" in epoch for epoch in epochs):
-            found = _related(found, folder, epochs, reviews, preset)
+            found = _related(found, folder, epochs, reviews, preset, learned)
     older = () if remembered else (OLDER,)
     return replace(found, notes=(*found.notes, *older))
 
 
-def _related(e: Explanation, folder: Path, epochs: list[dict], reviews: dict[int, dict], preset: tuple) -> Explanation:
+def _related(
+    e: Explanation, folder: Path, epochs: list[dict], reviews: dict[int, dict], preset: tuple, learned: Sequence[str]
+) -> Explanation:
     """The same with the relation's part."""
     terms, known, tasks = tuple(epochs[0]["loss"]), tuple(map(history.epoch, epochs)), len(e.matrix)
     of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
     ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
     with _blaming(folder / FILE):
-        shape = surface(folder, known)
+        shape = surface(folder, known, learned)
     notes, preset = tuple(_notes(known, tasks, shape)), preset or (1.0,) * len(terms)
     found = replace(e, terms=terms, preset=preset, epochs=known, tasks=ends, surface=shape, notes=notes)
     _ = found.lines  # worked out now, so that a weight that is not there shows here

@@ -30,7 +30,7 @@ class Surface:
     losses: tuple[float, ...]  # at the cells' centres
     held: dict[str, float]  # losses of other terms
     norms: dict[str, float]
-    weights: dict[str, list[list[float]]]  # by term: a row for each loss y, a column for each loss x
+    weights: dict[str, list[list[float]]]  # by learned term: a row for each loss y, a column for each loss x
 
     @functools.cached_property
     def spans(self) -> dict[str, tuple[float, float]]:
@@ -48,8 +48,12 @@ class Surface:
         return decimals(high - low, 2, 7)
 
 
-def surface(folder: Path, epochs: Sequence[Epoch], cells: int = CELLS) -> Surface | None:
-    """The answers of a run's net over a grid of losses; None if no norms were written down to hold on to."""
+def surface(folder: Path, epochs: Sequence[Epoch], learned: Sequence[str], cells: int = CELLS) -> Surface | None:
+    """The answers of a run's net over a grid of losses; None if no norms were written down to hold on to.
+
+    Of terms whose weights are not `learned` (a weighting's option: one name or several, none for all) nothing is shown,
+    for what the net answers for them is not used.
+    """
     import torch
 
     seen = [epoch for epoch in epochs if epoch.norms]
@@ -57,6 +61,7 @@ def surface(folder: Path, epochs: Sequence[Epoch], cells: int = CELLS) -> Surfac
         return None
     last = seen[-1]
     terms = tuple(last.loss)
+    learned = [learned] if isinstance(learned, str) else learned or terms
     highest = max(epoch.loss[term] for epoch in seen for term in (terms[0], terms[-1])) or 1.0
     step = ticks(highest)[1]
     top = step * math.ceil(highest / step - 1e-9)
@@ -73,7 +78,7 @@ def surface(folder: Path, epochs: Sequence[Epoch], cells: int = CELLS) -> Surfac
         tuple(centres.tolist()),
         {term: last.loss[term] for term in terms[1:-1]},
         last.norms,
-        {term: weights[..., j].tolist() for j, term in enumerate(terms)},
+        {term: weights[..., j].tolist() for j, term in enumerate(terms) if term in learned},
     )
 
 

@@ -52,7 +52,7 @@ def show(folder: Path, console: Console, edited: bool = False) -> None:
     if e.surface:
         title("Response of the Relation Replay Net")
         say(words.RESPONSE)
-        beside([_map(e, term) for term in e.terms], 1)
+        beside([_map(e, term) for term in e.surface.weights], 1)
         axes = f"Across: loss of the {e.surface.x} sample; up: loss of the {e.surface.y} sample"
         say(f"{axes}; ◆: mean losses of the last epoch. {words.holding(e.surface)}")
     if any(task.similarity for task in e.tasks):

@@ -55,7 +55,7 @@ def _surface(run: Run, most: int) -> list[dict[str, Any]]:
         return []
     seen = [epoch for epoch in run.history.epochs if epoch.norms]
     try:
-        found = surface(run.place, seen, cells)
+        found = surface(run.place, seen, run.settings.get("learned", ()), cells)
     except WRONG:  # `explain` says which file is damaged
         found = None
     if found is None:
