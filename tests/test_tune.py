@@ -229,6 +229,20 @@ def test_it_compares_tuned_default_and_learned_weights_on_the_test_images(method
         assert f"{row['summary']['class_il']['acc']['mean']:.2f}" in shown.stdout
 
 
+def test_where_the_learned_weights_fail_what_was_found_is_shown(tmp_path):
+    (tmp_path / "picky.py").write_text(
+        "from everlearn import ER, Fixed\n\nclass Picky(ER):\n    def learn(self, new):\n"
+        "        assert isinstance(self.weighting, Fixed)\n        return super().learn(new)\n"
+    )
+    words = f"tune {tmp_path / 'picky.py'}:Picky {WORDS} --trials 2 --quiet"
+    shown = call(words)
+    assert shown.exit_code == 1
+    assert "Picky, tuned weights" in shown.stdout and "Picky, default weights" in shown.stdout
+    assert "Picky+relation-m20-e1-s0-" in shown.stderr and "1 of 3 runs failed" in shown.stderr
+    it = json.loads(call(f"{words} --json").stdout)
+    assert list(it["rows"]) == ["Picky, tuned weights", "Picky, default weights"] and len(it["failed"]) == 1
+
+
 def test_what_rehearses_has_its_relational_version():
     methods = ("er", "er-ace", "der++", "gss", "lwf")
     relations = {method: list(tune.rivals([{"method": method}]))[1:] for method in methods}

@@ -25,6 +25,7 @@ from everlearn.cli.options import (
     Settings,
     Where,
     print_record,
+    report_failures,
     seeded,
 )
 
@@ -70,9 +71,13 @@ def app(
     tuned = [tune.weighed(experiment, found["best"]["weights"]) for experiment in own]
     rows = {f"{label}, tuned weights": tuned, f"{label}, default weights": rivals.pop(label), **rivals}
     each = list(dict.fromkeys(experiment for row in rows.values() for experiment in row))  # tuned may be the default
-    results = dict(zip(each, watched(each, store, quiet, fresh=fresh, **where)))
+    results = dict(zip(each, watched(each, store, quiet, keep_going=True, fresh=fresh, **where)))
+    study = Study(f"tune {label}", "", rows)
     if as_json:
-        return print_record({"search": found, **records.study(Study(f"tune {label}", "", rows), results, store)})
-    documents = {label: [results[experiment] for experiment in row] for label, row in rows.items()}
-    for table in tables.tuning(found, documents, f"{label} on {stream}"):
-        out.print(table)
+        print_record({"search": found, **records.study(study, results, store)})
+    else:
+        there = records.complete(study, results)
+        documents = {label: [*there.get(label, {}).values()] for label in rows}
+        for table in tables.tuning(found, documents, f"{label} on {stream}"):
+            out.print(table)
+    report_failures(results)

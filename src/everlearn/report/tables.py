@@ -200,7 +200,8 @@ def plan(study: Study, done: Set[Experiment]) -> Sheet:
 
 
 def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterator[Sheet]:
-    """What a search of weights found, and what its weights, the default ones and learned ones do on the test images."""
+    """What a search of weights found, and what its weights, the default ones and learned ones do on the test images; a
+    row without a run is left out."""
     best, listed = search["best"], lambda weights: ", ".join(f"{weight:g}" for weight in weights)
     columns = "best weights", "validation ACC", "trials", "pruned", "seconds"
     table = plain(*columns, title=f"{of}: the search", numbers=True)
@@ -210,6 +211,8 @@ def tuning(search: dict, rows: Mapping[str, Sequence[dict]], of: str) -> Iterato
     columns = "", "weights", "Class-IL ACC", "s to search", "s to run"
     table = plain(*columns, title=f"{of}: on the test images, in %", numbers=True, labels=2)
     for number, (label, runs) in enumerate(rows.items()):
+        if not runs:
+            continue
         table.add_row(
             label,
             listed(Experiment.parse(runs[0]["experiment"]).settings()["weights"]) if number < 2 else "learned",
