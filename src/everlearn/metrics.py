@@ -23,7 +23,7 @@ class Accuracies(NamedTuple):
 
 
 def guesses(logits: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The likeliest class of each sample among all, and among `classes`."""
+    """The likeliest class of each sample among all (Class-IL), and among `classes` (Task-IL)."""
     own = torch.tensor(classes, device=logits.device)
     return logits.argmax(dim=1), own[logits[:, own].argmax(dim=1)]
 
@@ -31,12 +31,6 @@ def guesses(logits: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
 def right(guess: Tensor, labels: Tensor) -> Tensor:
     """How many guesses are right, in percent."""
     return 100 * (guess == labels).double().mean()
-
-
-def accuracy(logits: Tensor, labels: Tensor, classes: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Class-IL and Task-IL accuracy of one task, the same logits for both: argmax over all, over `classes`."""
-    class_il, task_il = (right(guess, labels) for guess in guesses(logits, classes))
-    return class_il, task_il
 
 
 def confusion(labels: Tensor, guess: Tensor, classes: int) -> Tensor:
