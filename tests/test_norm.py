@@ -195,19 +195,73 @@ def test_where_triton_is_not_installed_it_says_so_and_goes_on(monkeypatch):
     monkeypatch.delattr(core, "kernels", raising=False)
     monkeypatch.delitem(sys.modules, "everlearn.core.kernels", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
-    norm._.cache_clear()
+    attempt = norm._.__wrapped__(norm.normalise, True)
     x, ones = torch.randn(2, 5, 3), torch.ones(3)
     with pytest.warns(UserWarning, match="Triton does not work here .ModuleNotFoundError.*going on without it"):
-        y, *_ = norm._(norm.normalise, True)(x, ones, ones, None, True, 1e-5)
-    norm._.cache_clear()
+        y, *_ = attempt(x, ones, ones, None, True, 1e-5)
     assert torch.equal(y, norm.normalise(x, ones, ones, None, True, 1e-5)[0])
 
 
-def test_a_lack_of_memory_is_not_taken_for_a_lack_of_triton(failing):
-    layer = failing(torch.OutOfMemoryError("CUDA out of memory"))
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("Triton Error [CUDA]: out of memory")]
+)
+def test_a_lack_of_memory_is_not_taken_for_a_lack_of_triton(failing, error):
+    layer = failing(error)
     for _ in range(2):
-        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        with pytest.raises(RuntimeError, match="out of memory"):
             layer(torch.randn(8, 3, 4, 4))
+
+
+def test_an_error_without_words_is_one_too(failing):
+    with pytest.warns(UserWarning, match=r"Triton does not work here .AssertionError: it does not say why.;"):
+        failing(AssertionError())(torch.randn(8, 3, 4, 4))
+
+
+@pytest.fixture
+def teacher(kernels):
+    """Of what its kernel is: a teacher's layer, whose statistics are settled."""
+
+    def layer(kernel) -> Norm:
+        layer = kernels(kernel).eval().requires_grad_(False)
+        layer.groups, layer.frozen = None, True
+        layer.running_mean.normal_()
+        return layer
+
+    return layer
+
+
+def test_a_teachers_kernel_is_not_asked_for_derivatives_for_it_has_none(teacher):
+    asked, x = [], torch.randn(8, 3, 4, 4)
+    layer = teacher(lambda *given: asked.append(given) or norm.settled(*given))
+    expected = layer(x)
+    assert len(asked) == 1
+    needed = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(layer(needed).sum(), needed)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        tangent = torch.autograd.forward_ad.unpack_dual(layer(dual)).tangent
+    scale = (layer.running_var + layer.eps).rsqrt()[:, None, None].expand_as(x)
+    assert torch.allclose(gradient, scale) and torch.allclose(tangent, scale) and len(asked) == 1
+    with torch.no_grad():
+        assert torch.equal(layer(needed), expected) and len(asked) == 2, "where none is wanted it is asked"
+
+
+def test_a_kernel_is_not_asked_for_what_has_no_memory_to_read_and_is_asked_again_afterwards(teacher):
+    asked, x = [], torch.randn(2, 8, 3, 4, 4)
+    layer = teacher(lambda *given: asked.append(given) or norm.settled(*given))
+    assert torch.allclose(torch.vmap(layer)(x), torch.stack([layer(x[0]), layer(x[1])])) and len(asked) == 2
+    assert layer(x[0, :0]).shape == (0, 3, 4, 4) and len(asked) == 2
+
+
+def test_gradients_of_several_losses_at_once_need_no_kernel(kernels):
+    asked, x = [], torch.randn(8, 3, 4, 4)
+    of = {4: norm.normalise, 6: norm.normalise, 9: norm.pull_back}
+    layer = kernels(lambda *given: asked.append(len(given)) or of[len(given)](*given))
+    y, each = layer(x).square().mean(dim=(1, 2, 3)), torch.eye(8)
+    together = torch.autograd.grad(y, layer.weight, each, retain_graph=True, is_grads_batched=True)[0]
+    assert asked == [6]
+    alone = [torch.autograd.grad(y, layer.weight, row, retain_graph=True)[0] for row in each]
+    assert torch.allclose(together, torch.stack(alone), atol=1e-6) and asked == [6] + [9] * 8
 
 
 def test_kernels_are_asked_where_they_are_to_be_and_else_the_function_itself(kernels):
@@ -267,7 +321,8 @@ def test_a_teachers_layer_is_batchnorm_by_running_statistics_in_one_function(rel
     asked = []
     monkeypatch.setattr(norm, "_", lambda function, fuse: asked.append((function, fuse)) or function)
     layer.eval().frozen = layer.fuse = True
-    answer = layer(x, residual=residual if added else None, relu=relu)
+    with torch.no_grad():
+        answer = layer(x, residual=residual if added else None, relu=relu)
     assert torch.allclose(answer, F.relu(expected) if relu else expected, rtol=0, atol=1e-12)
     assert asked == [(norm.settled, True)] and layer.seen == ()
 

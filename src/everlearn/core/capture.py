@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import NoneType
 
@@ -17,6 +18,7 @@ from everlearn.core.tape import Tape
 from everlearn.errors import BadInput
 
 Body = Callable[[int, Row, Tape], None]
+_recording = threading.Lock()
 
 
 @contextlib.contextmanager
@@ -41,14 +43,16 @@ def own_stream() -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected: it may be another learner's graph, and to destroy one breaks off what is recorded."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    """No garbage is collected: it may be another learner's graph, and to destroy one breaks off what is recorded. One
+    thread at a time records."""
+    with _recording:
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if enabled:
+                gc.enable()
 
 
 class Graphs:

@@ -2,7 +2,8 @@
 
 Two kernels do it: the first sums over rows, the second computes every element. A program has some rows of one batch and
 some channels, and loads what belongs to a channel once for all of them. The sums of several programs are added up by
-each that needs them, always in the same order, so results are the same every time.
+each that needs them, always in the same order, so results are the same every time. All is computed in float32, or in
+float64 where the weights are.
 """
 # pyright: reportMissingImports=false
 # Triton comes with torch where torch has CUDA.
@@ -75,7 +76,8 @@ def _totals(sums, parts, batch, channel, known, channels):
 
 @triton.jit
 def _moments(x, sums, rows, channels, share, EVEN: tl.constexpr, ROWS: tl.constexpr):
-    """Σ d and Σ d², d = x − the batch's first row: so near its mean that the squares lose next to nothing."""
+    """Σ d and Σ d², d = x − the batch's first row. That is near its mean, so that the squares lose next to nothing; a
+    first row that is far off (the only one of its kind in 32,768) costs at most 2 % of the variance."""
     batch, channel, known, start, count = _place(rows, channels, share)
     wide: tl.constexpr = sums.dtype.element_ty
     origin = tl.load(x + batch * rows * channels + channel, known, 0).to(wide)[None, :]
@@ -122,7 +124,7 @@ def _settled(
     RELU: tl.constexpr, EPS: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     _, channel, known, start, count = _place(rows, channels, share)
-    wide: tl.constexpr = weight.dtype.element_ty
+    wide: tl.constexpr = mean.dtype.element_ty
     mu, r = tl.load(mean + channel, known, 0), tl.rsqrt(tl.load(variance + channel, known, 0) + EPS)
     scale, shift = r * tl.load(weight + channel, known, 0), tl.load(bias + channel, known, 0)
     for row in range(0, count, ROWS):
@@ -222,7 +224,7 @@ def _sum(kernel, x: Tensor, *given, like: Tensor, **flags) -> tuple[Tensor, int]
     """The sums of each part of a batch, and of how many."""
     batches, rows, channels = x.shape
     share = 128 * cdiv(cdiv(rows, PARTS.value), 128)
-    sums = like.new_empty(batches, parts := cdiv(rows, share), 2, channels)
+    sums = like.new_empty(batches, parts := cdiv(rows, share), 2, channels, dtype=_wide(like))
     _launch(kernel, x, *given, sums, share=share, tile=128, warps=8, **flags)
     return sums, parts
 
@@ -239,6 +241,7 @@ def normalise(x, weight, bias, residual, relu: bool, eps: float):
 def settled(x, weight, bias, residual, relu: bool, eps: float, mean, variance):
     x, residual = x.contiguous(), _contiguous(residual)
     y = torch.empty_like(x)
+    mean, variance = mean.to(_wide(mean)), variance.to(_wide(variance))
     _launch(_settled, x, x, weight, bias, residual, mean, variance, y, RELU=relu, EPS=eps)
     return y
 
@@ -259,6 +262,10 @@ def push_forward(dx, dweight, dbias, dresidual, x, weight, bias, y, mean, rho, r
     tangents = dx, dweight.contiguous(), dbias.contiguous(), _contiguous(dresidual)
     _launch(_push_forward, x, *tangents, *of, sums, dy, parts, RELU=relu)
     return dy
+
+
+def _wide(tensor: Tensor) -> torch.dtype:
+    return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def _contiguous(tensor: Tensor | None) -> Tensor | None:

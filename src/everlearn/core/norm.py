@@ -16,9 +16,12 @@ from itertools import repeat
 
 import torch
 from torch import Tensor, nn
+from torch._C._functorch import is_functorch_wrapped_tensor, is_legacy_batchedtensor
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 from everlearn.core import ranks
+from everlearn.errors import short_of_memory
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -28,8 +31,8 @@ class Norm(nn.BatchNorm2d):
 
     With `groups` G, set for the length of a pass, x is G batches of equal size; the mean and the unbiased variance of
     each are added to `seen`, [G, 1, C], once per use, and whoever set it moves the running statistics. Over several
-    ranks they are those of all ranks' rows. `frozen` says that it is a teacher's, asked with batches of one size, and
-    `mapped` that it is asked within vmap, where torch's own knows no bfloat16.
+    ranks they are those of all ranks' rows. `frozen` says that it is a teacher's, and `mapped` that it is asked within
+    vmap, where torch's own knows no bfloat16.
     """
 
     groups: int | None = None
@@ -53,12 +56,12 @@ class Norm(nn.BatchNorm2d):
         grouped = lambda t: t.permute(0, 2, 3, 1).reshape(groups, -1, t.shape[1])
         given = grouped(x), self.weight, self.bias, None if residual is None else grouped(residual), relu, self.eps
         if by_batch:
-            y, mean, variance = Grouped.apply(*given, self.fuse)
+            y, mean, variance = Grouped.apply(*given, self.fuse and not ranks.distributed())
             self.seen += ((mean, variance),)
             if self.groups is None:
                 self.move()
         else:
-            y = _(settled, frozen)(*given, self.running_mean, self.running_var)
+            y = _(settled, frozen and not derived(*given))(*given, self.running_mean, self.running_var)
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
@@ -74,8 +77,8 @@ class Norm(nn.BatchNorm2d):
             self.num_batches_tracked += 1 if weight is None else weight.long()
             share = 1 / self.num_batches_tracked.clamp(min=1).to(mean) if self.momentum is None else self.momentum
             share = share if weight is None else share * weight.to(mean)
-            means.lerp_(mean[0], share)
-            variances.lerp_(variance[0], share)
+            means.lerp_(mean[0].to(means), share)
+            variances.lerp_(variance[0].to(means), share)
         self.seen = ()
 
 
@@ -157,7 +160,7 @@ def pull_back(
     dw and db are sums over the rank's rows: they are right once averaged over ranks with the rest of θ's gradient.
     """
     wide, unit = dy.to(weight.dtype), (x.to(weight.dtype) - mean) * rho
-    wide = wide * passed(unit, weight, bias, y) if relu else wide
+    wide = torch.where(passed(unit, weight, bias, y), wide, 0) if relu else wide
     total, along = wide.sum(dim=1, keepdim=True), (wide * unit).sum(dim=1, keepdim=True)
     dw, db = torch.stack((along, total)).sum(dim=(1, 2))
     total, along = ranks.all_reduce(total, along)
@@ -172,7 +175,21 @@ def push_forward(dx, dweight, dbias, dresidual, x, weight, bias, y: Tensor | Non
     centred = wide - level - unit * along
     dy = centred * rho * weight + unit * dweight + dbias
     dy = dy if dresidual is None else dy + dresidual
-    return (dy * passed(unit, weight, bias, y) if relu else dy).to(x.dtype)
+    return (torch.where(passed(unit, weight, bias, y), dy, 0) if relu else dy).to(x.dtype)
+
+
+def derived(*given: Tensor | bool | float | None) -> bool:
+    """Is something asked for its derivative, in either direction? `settled` has none in Triton."""
+    tensors = [value for value in given if isinstance(value, Tensor)]
+    backward = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    return backward or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+
+
+def readable(value: Tensor | bool | float | None) -> bool:
+    """Is there memory for a kernel to read? Not of an empty tensor, and not of one that stands for several (vmap)."""
+    if not isinstance(value, Tensor):
+        return True
+    return value.numel() > 0 and not is_functorch_wrapped_tensor(value) and not is_legacy_batchedtensor(value)
 
 
 @functools.cache
@@ -184,18 +201,18 @@ def _(function: Callable, fuse: bool) -> Callable:
 
     @functools.wraps(function)
     def attempt(*given):
-        if not broken:
+        if not broken and all(map(readable, given)):
             try:
                 from everlearn.core import kernels
 
                 return getattr(kernels, function.__name__)(*given)
-            except torch.OutOfMemoryError:  # which is no fault of Triton's
-                raise
             except Exception as error:  # whatever is missing: Triton itself, a C compiler, a driver
+                if short_of_memory(error):  # which is no fault of Triton's
+                    raise
                 broken.append(error)
+                first = next(iter(str(error).splitlines()), "it does not say why")
                 warnings.warn(
-                    f"Triton does not work here ({type(error).__name__}: {str(error).splitlines()[0]}); "
-                    "going on without it, more slowly",
+                    f"Triton does not work here ({type(error).__name__}: {first}); going on without it, more slowly",
                     stacklevel=2,
                 )
         return function(*given)

@@ -204,7 +204,7 @@ def pack_up(todo: Sequence[Experiment], job: Job, report: Report, pack: int) -> 
 
 
 def _close(steps: Steps, stream: contextlib.AbstractContextManager) -> None:
-    """Clears away an unfinished run, or writes a checkpoint: what its own stream leaves, and not a step before."""
+    """Clears away an unfinished run, or writes a checkpoint, of the state after the last step on its stream."""
     with stream:
         steps.close()
 

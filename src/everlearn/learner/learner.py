@@ -48,7 +48,7 @@ class Learner(Answering, Estimator):
     samples become the network's input: a Pixels, an Inputs, or a function of a batch; by default bytes [N, C, H, W] are
     divided by 255 and anything else is as it is.
     What is frozen in the network stays so, and so do layers in evaluation mode if they are frozen or the network itself
-    is not. On a GPU steps are recorded and replayed (`capture`), and BatchNorm's kernels are compiled, all batches
+    is not. On a GPU steps are recorded and replayed (`capture`), and BatchNorm has kernels in Triton, all batches
     sharing a pass (`compile`). In a process group of torch.distributed the learners of all ranks are one, which takes
     the whole `batch` per step, and are taught alike.
     """
