@@ -350,6 +350,31 @@ def test_ctrl_c_at_the_end_of_a_task_is_heard_when_it_is_learned_and_the_same_up
         assert (told[-1]["task"], told[-1]["epochs"]) == (number, 2)
 
 
+def test_a_task_that_ctrl_c_ended_is_not_learned_again_by_who_was_loaded(ctrl_c):
+    class AtTheEnd(ER):
+        ends = True
+
+        def end_task(self, learner, task):
+            if self.ends:
+                signal.raise_signal(signal.SIGINT)
+
+    make = lambda: Learner(linear(), AtTheEnd(), classes=range(4), inputs=toy().pixels, batch=4, memory=8, epochs=2)
+    (first, second), learner = toy().tasks, make()
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(first)
+    other, third = make(), make()
+    for of in (other, third):
+        of.restore(learner.state())
+        of.method.ends = False
+    other.update(first)
+    assert other.tasks == 1 and torch.equal(other.net.theta, learner.net.theta)
+    other.update(first)
+    assert other.tasks == 2, "once it has been answered, the same data are another task"
+    third.update(second)
+    third.update(first)
+    assert third.tasks == 3, "and so they are after other data"
+
+
 class Teaching(ER):
     """A method that teaches another learner in the middle of its third step."""
 
@@ -386,18 +411,18 @@ def test_ctrl_c_in_a_learner_within_anothers_callback_leaves_both_where_they_go_
         assert one.tasks == 1
 
 
-@pytest.mark.parametrize("at", [4, 8, 12, 22, 26, 30, "last"])
+@pytest.mark.parametrize("at", [4, 8, 12, 16, 20, 23, "last"])
 def test_early_stopping_goes_on_after_ctrl_c_to_the_same_bits(ctrl_c, at):
     stream, ends = toy(), []
     (x, y), test = stream.tasks[0].train, stream.tasks[0].test
     for stopped in (None, at):
-        learner = interrupted(inputs=stream.pixels, epochs=12, lr=0.001)
+        learner = interrupted(inputs=stream.pixels, epochs=12, lr=0.002)
         learner.method.steps = -stopped + 3 if isinstance(stopped, int) else 3
         told = []
 
         def callback(learner, record, stopped=stopped, told=told):
             told.append(record["epoch"])
-            if stopped == "last" and record["epoch"] == 9:
+            if stopped == "last" and record["epoch"] == 7:
                 signal.raise_signal(signal.SIGINT)
 
         count = lambda learner, record, told=told: told.append(record["epochs"])
@@ -408,14 +433,14 @@ def test_early_stopping_goes_on_after_ctrl_c_to_the_same_bits(ctrl_c, at):
             learner.update(x, y, **how)
         ends.append((learner.net.theta.detach().clone(), told))
     (one, told), (other, again) = ends
-    assert torch.equal(one, other) and told == again == [*range(10), 10], "of 12 epochs, the best being the seventh"
+    assert torch.equal(one, other) and told == again == [*range(8), 8], "of 12 epochs, the best being the fifth"
 
 
 def test_early_stopping_goes_on_when_it_was_stopped_twice_and_other_data_were_refused_between(ctrl_c):
     stream, ends = toy(), []
     (x, y), test = stream.tasks[0].train, stream.tasks[0].test
-    for stops in ((), (2, 20), (1, 12, 29)):
-        learner, told = interrupted(inputs=stream.pixels, epochs=12, lr=0.001), []
+    for stops in ((), (2, 20), (1, 12, 23)):
+        learner, told = interrupted(inputs=stream.pixels, epochs=12, lr=0.002), []
         count = lambda learner, record, told=told: told.append(record["epochs"])
         update = lambda x, learner=learner, count=count: learner.update(
             x, y, validation=test, patience=3, on_task=count
@@ -431,7 +456,7 @@ def test_early_stopping_goes_on_when_it_was_stopped_twice_and_other_data_were_re
         learner.method.steps = 3
         update(x)
         ends.append((learner.net.theta.detach().clone(), told))
-    assert all(torch.equal(theta, ends[0][0]) and told == [10] for theta, told in ends)
+    assert all(torch.equal(theta, ends[0][0]) and told == [8] for theta, told in ends)
 
 
 def test_a_learner_in_another_thread_lets_nothing_through_that_waits_here(ctrl_c):

@@ -436,3 +436,40 @@ def test_what_is_kept_beside_a_sample_is_of_any_epoch():
         assert len(learner.memory) == 50
         counts += np.bincount(learner.memory.stored["epoch"][:50].long(), minlength=4)
     assert fair(counts, 500)
+
+
+@pytest.mark.parametrize("patience", [None, 1])
+def test_a_memory_is_a_fair_sample_of_tasks_that_ended_early(patience):
+    """By `stop`, which nobody knows of before, or by patience, after which samples are offered singly."""
+    counts = []
+    for seed in range(TRIALS):
+        learner = taught(seed, epochs=30)
+        how = dict(validation=numbered(0, 10), patience=patience)
+        if patience is None:
+            how["on_epoch"] = lambda learner, record: record["epoch"] == 1 and learner.stop()
+        for first in (0, 200, 400):
+            learner.update(*numbered(first, 200), **how)
+        counts.append((kept_of(learner, 200), kept_of(learner, 400)))
+    assert np.mean(counts, axis=0) == pytest.approx((80 / 3, 40 / 3), abs=4 * np.sqrt(10 / TRIALS))
+
+
+def test_a_last_batch_that_is_mostly_topped_up_does_not_count_as_if_it_were_full():
+    counts = []
+    for seed in range(TRIALS):
+        learner = everlearn.Learner(torch.nn.Linear(1, 2), memory=40, epochs=3, batch=256, lr=1e-6, seed=seed)
+        for first, count in ((0, 40), (40, 60), (100, 40)):
+            learner.update(*numbered(first, count))
+        counts.append(kept_of(learner, 40) - kept_of(learner, 100))
+    assert np.mean(counts) == pytest.approx(40 * 60 / 140, abs=4 * np.sqrt(10 / TRIALS))
+
+
+def test_of_more_classes_than_rows_every_one_has_the_same_chance_of_a_row():
+    counts = Counter()
+    for seed in range(200):
+        held = Held(5, "balanced", seed)
+        for label in range(20):
+            held.offer([10 * label + n for n in range(4)], [label] * 4)
+        assert sorted(Counter(label for _, label in held.ledger.of).values()) == [1] * 5
+        counts.update(label for _, label in held.ledger.of)
+    deviation = sum((counts[label] - 50) ** 2 / 50 for label in range(20))
+    assert deviation < chi2.ppf(0.999, 19)

@@ -19,6 +19,7 @@ import everlearn
 from everlearn import Learner, Pixels
 from everlearn.data import Inputs
 from everlearn.data.inputs import described
+from everlearn.errors import EverlearnError
 from everlearn.learner import saved
 
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
@@ -1056,3 +1057,68 @@ def test_epochs_and_the_learning_rate_may_be_assigned_between_tasks_and_are_save
         everlearn.errors.Notice, match="what this one had learned is gone; learner.epochs and learner.sgd.lr may be"
     ):
         learner.set_params(epochs=1)
+
+
+@pytest.mark.parametrize("how", ["loss", "error"])
+def test_what_was_broken_off_in_a_mini_batch_is_not_saved_over_what_was_sound(tmp_path, how):
+    learner = taught()
+    learner.save(tmp_path / "sound")
+    before = (tmp_path / "sound" / "learner.safetensors").read_bytes()
+    if how == "loss":
+        learner.sgd.lr = 1e30
+    else:
+        learner.method.rehearse = lambda memory: 1 / 0
+    with pytest.raises((EverlearnError, ZeroDivisionError), match="no longer a finite number|by zero"):
+        for _ in range(5):
+            learner.observe(X[:4], Y[:4])
+    with refused("the last task was broken off in the middle of a step"):
+        learner.observe(X[:4], Y[:4])
+    with refused("the last task was broken off in the middle of a step"):
+        learner.save(tmp_path / "sound")
+    assert (tmp_path / "sound" / "learner.safetensors").read_bytes() == before
+
+
+def test_a_schedule_that_ends_at_0_can_be_saved_and_loaded(tmp_path):
+    learner = learner_of(epochs=4, lr=0.1)
+
+    def falling(learner, record):
+        learner.sgd.lr = 0.1 * (3 - record["epoch"]) / 4
+
+    learner.update(X, Y, on_epoch=falling)
+    learner.save(tmp_path / "saved")
+    again = Learner.load(tmp_path / "saved", network())
+    assert learner.sgd.lr == again.sgd.lr == 0 and again.training.lr == 0.1
+    for of in (learner, again):
+        of.sgd.lr = 0.05
+        of.update(X, Y)
+    assert torch.equal(learner.net.theta, again.net.theta)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, "20", None])
+def test_epochs_that_cannot_be_are_refused_when_they_are_assigned(wrong):
+    learner = taught()
+    with refused("epochs"):
+        learner.epochs = wrong
+    assert learner.epochs == 2
+
+
+@pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "0.1", None])
+def test_a_learning_rate_that_cannot_be_is_refused_before_the_next_epoch(wrong):
+    learner, before = taught(), taught()
+    learner.sgd.lr = wrong
+    for teach in (learner.update, learner.observe):
+        with refused("lr"):
+            teach(X, Y)
+    learner.sgd.lr = 0.05
+    for of in (learner, before):
+        of.update(X, Y)
+    assert same(learner.state(), before.state()), "nothing was learned with it"
+
+
+def test_numbers_of_numpys_are_numbers(tmp_path):
+    learner = learner_of(epochs=np.int64(3), batch=np.int32(4), lr=np.float32(0.05)).update(X, Y)
+    learner.epochs, learner.sgd.lr = np.int64(2), np.float32(0.01)
+    learner.update(X, Y)
+    learner.save(tmp_path / "saved")
+    again = Learner.load(tmp_path / "saved", network())
+    assert (again.epochs, again.batch) == (2, 4) and again.sgd.lr == pytest.approx(0.01)

@@ -329,6 +329,12 @@ def stream(learner, tasks: Iterable[Any]) -> list[Any]:
     return tasks
 
 
+def rate(learner) -> None:
+    """What its owner has set the learning rate to; 0 is the end of a schedule."""
+    number("lr", learner.sgd.lr)
+    learner.sgd.lr = float(learner.sgd.lr)
+
+
 def between_tasks(learner) -> None:
     """A learner that is not between two tasks."""
     if learner.epoch or learner.step:

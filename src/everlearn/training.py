@@ -34,6 +34,7 @@ class Training:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch"):
             number(name, getattr(self, name), whole=True, positive=True)
+            object.__setattr__(self, name, int(getattr(self, name)))  # numpy's can be written nowhere
         number("lr", self.lr, positive=True)
         number("momentum", self.momentum, below=1)
         number("weight_decay", self.weight_decay)

@@ -61,12 +61,15 @@ class Ledger:
         other.where = None if self.where is None else self.where.copy()
         return other
 
-    def regular(self, samples: int, epoch: int = 0, epochs: int = 1) -> bool:
-        """Do the usual slots do for this epoch of a task of so many? They need no look at the samples."""
+    def regular(self, samples: int, offered: int = 0, epoch: int = 0, epochs: int = 1) -> bool:
+        """Do the usual slots do for this epoch of a task of so many? They need no look at the samples.
+
+        With what tops up the last batch, so many are `offered`: a quarter more than there are still passes for fair.
+        """
         if epoch:
             return not self.singly
         gaps = self.owed or self.held < min(self.presented * epochs, self.capacity)
-        return self.rule == "reservoir" and samples > self.capacity and not gaps
+        return self.rule == "reservoir" and samples > self.capacity and not gaps and offered <= samples * 5 / 4
 
     def passed(self, samples: int, epoch: int = 0, epochs: int = 1) -> int:
         """An epoch of so many samples is placed by the usual slots; how many were offered before it.
@@ -78,6 +81,12 @@ class Ledger:
         before = (self.presented - samples) * epochs + epoch * samples
         self.held, self.where, self.singly = min(before + samples, self.capacity), None, False
         return before
+
+    def taught(self, samples: int, epochs: int, of: int) -> None:
+        """A task of so many samples has ended, after so many of its epochs: if the usual slots offered a sample in each
+        of them, it has had that part of its chances, and counts as much."""
+        if not self.singly:
+            self.presented -= samples - round(samples * epochs / of)
 
     def look_up(self, x: Tensor, y: Tensor) -> None:
         """Take stock of what the memory holds, [held, …]."""
@@ -163,6 +172,9 @@ class Ledger:
             return row if row < self.capacity else None
         # Room for a class that has fewer rows than others, from one that has most; else a reservoir within the class.
         own, most = self.rows.get(label, []), max(map(len, self.rows.values()))
+        if not own and most == 1:  # more classes than rows: which of them have one is a reservoir of classes
+            row = int(lot * sum(count > 0 for count in self.offered.values())) if self.offered[label] == 1 else None
+            return row if row is not None and row < self.capacity else None
         if len(own) < most - 1:
             largest = sorted(c for c, rows in self.rows.items() if len(rows) == most)
             return self.rows[largest[int(lot * len(largest))]][int(other * most)]

@@ -20,6 +20,7 @@ from torch.func import grad, vmap
 from everlearn.core import ranks
 from everlearn.core.layout import Layout, Replaced, Rounded, write_back
 from everlearn.core.norm import Norm
+from everlearn.core.turns import Turns
 from everlearn.errors import BadInput, passed_on, shown
 
 SMALL = 2_000_000  # parameters
@@ -135,6 +136,7 @@ class MainNet:
         # Recurrent layers keep a second list of their weights.
         self._recurrent: list[Any] = [m for m in modules if hasattr(m, "_flat_weights_names")]
         self._assigned: list[Replaced] = []
+        self.turn: Turns = Turns(device)  # whose it is to use it
         self.reads = False  # is each pass to gather features?
         self.read: Any = ()  # if it reads, a list: the features of each batch of the last call
         self._bind_buffers(live=True)
@@ -298,6 +300,19 @@ class MainNet:
         vars(other).update(copy.deepcopy(vars(self), memo))
         other._tie()
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.sync()
+        self.unbind()
+        return vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Tensors that shared memory have memory of their own once they were pickled, and are tied again."""
+        vars(self).update(state)
+        self._tie()
+        self._buffers = [(of, of.unflatten(of.vector)) for of, _ in self._buffers]
+        self._bind_buffers(live=True)
+        self.unbind()
 
     def state(self) -> dict[str, Tensor]:
         """Everything the network has learned, by name."""

@@ -74,16 +74,18 @@ class Answering(Checked):
         return self._asked(self.net.features, x)
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-        self._receive(x)
-        checks.samples(self, x)
-        self.net.sync()
-        try:
-            with self.net.evaluating(), self.sgd.average.applied(self.net):
-                return torch.cat([question(self.inputs(part.to(self.device))) for part in x.split(EVALUATION_BATCH)])
-        except IndexError as error:  # a number that it has no embedding for, say
-            raise checks.untaken(error, x) from error
-        finally:
-            self.net.unbind()
+        with self.net.turn:
+            self._receive(x)
+            checks.samples(self, x)
+            self.net.sync()
+            try:
+                with self.net.evaluating(), self.sgd.average.applied(self.net):
+                    parts = x.split(EVALUATION_BATCH)
+                    return torch.cat([question(self.inputs(part.to(self.device))) for part in parts])
+            except IndexError as error:  # a number that it has no embedding for, say
+                raise checks.untaken(error, x) from error
+            finally:
+                self.net.unbind()
 
     def _scores(self, data: Any) -> Tensor:
         """A score per class for each sample, [N, classes]."""

@@ -107,9 +107,11 @@ class Estimator(Checked):
             raise AttributeError("this learner was taught with no table whose columns have names")
         return np.array(self.columns, dtype=object)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """All but recorded steps, which belong to this process."""
-        return vars(self) | {"_steps": None}
+    def __getstate__(self: Any) -> dict[str, Any]:
+        """All but recorded steps, which belong to this process. In a callback, a copy may be taught on like one that
+        was saved there."""
+        kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None}
+        return kept | ({"_resumed": self._reached()} if self._learning and self.epoch else {})
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

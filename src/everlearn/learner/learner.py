@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
@@ -18,13 +18,12 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Draw
 from everlearn.core.seeding import Randomness
-from everlearn.core.state import as_bytes, joined, part
 from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet, small
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
-from everlearn.errors import BadInput
-from everlearn.learner import forgetting, growth, observing, saved, teaching, unkept, watching
+from everlearn.errors import BadInput, number
+from everlearn.learner import forgetting, growth, observing, saved, states, teaching, unkept, watching
 from everlearn.learner.answering import Answering
 from everlearn.learner.estimator import Estimator
 from everlearn.learner.labels import Labels, coded
@@ -56,7 +55,6 @@ class Learner(Answering, Estimator):
     method: Method
     training: Training
     seed: int
-    epochs: int
     batch: int
     device: torch.device
     capacity: int  # of the memory; 0 where the method keeps none
@@ -118,8 +116,10 @@ class Learner(Answering, Estimator):
         self._steps: observing.Steps | None = None  # on mini-batches like the last
         self._told_lost: set[str] = set()  # what its owner was told no state has
         self._learning = False  # a task, now
+        self._teacher: int | None = None  # the thread whose `update` is under way
         self._broken_off = False  # where it cannot be gone on from
         self._torn = False  # in the middle of a step, or of what ends a task
+        self._ended = False  # the task of that mark was learned, and Ctrl-C fell into the end of it
         self._stopping = False  # at the end of this epoch
         self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
         self._watched: watching.Watched | None = None  # what was seen of it, in this process
@@ -138,6 +138,16 @@ class Learner(Answering, Estimator):
         kept = f", samples kept {sum(self.kept().values())} of {self.capacity}" if self.capacity else ""
         by = " weighed by ".join(of[: 1 + (of[1] != "Fixed")])
         return f"<Learner: {by}; tasks {self.tasks}, classes {self.classes}{kept}>"
+
+    @property
+    def epochs(self) -> int:
+        """Per task; it may be set anew between two tasks."""
+        return self._epochs
+
+    @epochs.setter
+    def epochs(self, epochs: int) -> None:
+        number("epochs", epochs, whole=True, positive=True)
+        self._epochs = int(epochs)
 
     @property
     def classes(self) -> int:
@@ -171,9 +181,10 @@ class Learner(Answering, Estimator):
         `learner.stop()` ends the task after the epoch. Ctrl-C waits for the end of the step, and the same `update` goes
         on with the task. `progress` is shown in a terminal, unless it is False.
         """
-        with growth.undone(self):
-            task, held_out = watching.split(self, self._task(data, labels), validation)
-            watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
+        with self._claimed(), growth.undone(self):
+            with self.net.turn:
+                task, held_out = watching.split(self, self._task(data, labels), validation)
+                watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
             with on_own_stream(), self._threads(), torch.enable_grad():
                 watched.teach(task, progress)
         watched.task(task)
@@ -192,9 +203,20 @@ class Learner(Answering, Estimator):
         """End the task in hand after this epoch, as if it had no more: it is learned, and the next one may come."""
         self._stopping = True
 
+    @contextlib.contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Inside, no other thread teaches it."""
+        with self.net.turn:
+            self._settled()
+            self._teacher = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._teacher = None
+
     def _settled(self) -> None:
-        """Not in the middle of a task."""
-        if self._learning:
+        """Not in the middle of a task, and nobody else's."""
+        if self._learning or self._teacher not in (None, threading.get_ident()):
             raise BadInput(teaching.UNDER_WAY)
         if self._broken_off:
             raise BadInput(teaching.BROKEN_OFF)
@@ -237,6 +259,11 @@ class Learner(Answering, Estimator):
         whole = x.dtype == torch.long and self.memory is not None and not isinstance(self.inputs, Pixels)
         return x.to(kind) if (x.is_floating_point() or whole) and kind.is_floating_point else x
 
+    def _reached(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What the method and the weighting have come to, to go on from in the middle of a task."""
+        own = lambda of: {name: tensor.detach().clone() for name, tensor in of.state().items()}
+        return own(self.method), own(self.method.weighting)
+
     @property
     def small(self) -> bool:
         """Is it taught on one thread?"""
@@ -251,7 +278,7 @@ class Learner(Answering, Estimator):
         finally:
             torch.set_num_threads(before)
 
-    def _updating(self, task: Task, report: Report, drawing: Callable) -> Stepping:
+    def _updating(self, task: Task, report: Report, drawing: Callable, stopped: bool = False) -> Stepping:
         checks.ready(self, task, self.batch)
         mark = teaching.marked(task)
         if (self.epoch or self.step) and not torch.equal(mark, self._mark):
@@ -259,9 +286,9 @@ class Learner(Answering, Estimator):
                 f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first, "
                 "exactly as it was, or load what was saved before that task"
             )
-        self._mark, self._learning, self._stopping = mark, True, False
+        self._mark, self._learning, self._stopping, self._ended = mark, True, stopped, False
         try:
-            yield from teaching.learn(self, task, report, drawing)
+            yield from self.net.turn.each(teaching.learn(self, task, report, drawing))
         finally:
             self._learning = False
             self.net.unbind()  # the network is its owner's again, whatever happened
@@ -293,74 +320,13 @@ class Learner(Answering, Estimator):
     def state(self) -> dict[str, Tensor]:
         """All it has learned, between two tasks, epochs (in callbacks) or steps (of `updating`); `restore` goes on from
         it. Between two steps all ranks ask for it."""
-        if self._torn:
-            raise BadInput(teaching.UNDER_WAY if self._learning else teaching.BROKEN_OFF)
-        method, memory = self.method, self.memory
-        like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, self.net.theta.shape)]
-        known = {
-            "labels": self.labels.document(),
-            "head": self.head,
-            "inputs": self.inputs and self.inputs.document(),
-            "plain": sorted([*like("method", method), *like("weighting", method.weighting), *like("sgd", self.sgd)]),
-        }
-        if self.columns is not None:
-            known["columns"] = self.columns
-        parts = {
-            "network": self.net.state(),
-            "method": method.state() if self._resumed is None else self._resumed[0],
-            "weighting": method.weighting.state(),
-            "sgd": self.sgd.state(),
-            "memory": {} if memory is None else memory.state(),
-            "learner": {
-                "progress": torch.tensor([self.tasks, self.epoch, 0 if memory is None else memory.ledger.presented]),
-                "task": self._mark,
-                "seen": torch.tensor(sorted(self.seen), dtype=torch.long),
-                "method": as_bytes(type(method).__name__),
-                "weighting": as_bytes(type(method.weighting).__name__),
-                "known": as_bytes(json.dumps(known)),
-                "prequential": self.prequential.state(),
-            },
-        }
-        if self.step and self._place is not None:
-            parts["epoch"] = {"step": torch.tensor(self.step)} | self._place.state(self.device)
-        state = {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
-        # Of vectors like θ the layout is the device's and the precision's own; a state goes on anywhere.
-        return state | {name: self.net.plain(state[name]) for name in known["plain"] if name in state}
+        with self.net.turn:
+            return states.state(self)
 
     def restore(self, state: dict[str, Tensor]) -> None:
         """Be where a learner made with the same settings was. The next `update` takes the task it had begun."""
-        known = checks.state(self, state)
-        checks.shapes(self, state, known)
-        state = {name: tensor.detach().to(self.device, copy=True) for name, tensor in state.items()}
-        if known is not None:
-            growth.restore(self, known, part(state, "network"))
-        self.net.unbind().load_state_dict(part(state, "network"))
-        # A state from before it was said has them as the learner had that wrote it.
-        for name in (known or {}).get("plain", ()):
-            state[name] = self.net.laid_out(state[name])
-        self.tasks, self.epoch, presented = state["learner.progress"].tolist()
-        self.seen, self._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
-        self.memory, self._learning, self._broken_off, self._torn, self._watched = None, False, False, False, None
-        if memory := part(state, "memory"):
-            self.memory = Memory(self.capacity, memory["x"])
-            self.memory.restore(memory)
-            self.memory.ledger.rule = self.rule
-            self.memory.ledger.restore(presented, memory.get("ledger"))
-            if "features" in self.memory.stored:
-                self.width = self.memory.stored["features"].shape[1]
-        self.prequential.restore(state.get("learner.prequential"))
-        self.sgd.restore(part(state, "sgd"))
-        self.method.restore(part(state, "method"))
-        self.method.weighting.restore(part(state, "weighting"))
-        within = part(state, "epoch")
-        self.step = int(within.get("step", 0))
-        self._place = teaching.Place.restored(within, self.device) if within else None
-        if self.epoch or self.step:
-            again = lambda of: {name: tensor.clone() for name, tensor in part(state, of).items()}
-            self._resumed = again("method"), again("weighting")
-        else:
-            self._resumed = None
-            checks.claimed(self.method, part(state, "method"))
+        with self.net.turn:
+            states.restore(self, state)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Keep it in a folder: all it has learned, its memory, its settings; no code, and nothing is pickled."""

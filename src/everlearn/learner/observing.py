@@ -50,12 +50,15 @@ class Prequential:
 def observe(learner: Learner, data: Any, labels: Any = None) -> float:
     """One step on a mini-batch; the accuracy on it beforehand."""
     refuse(learner)
-    with endings.between_steps(), growth.undone(learner):
-        return _observe(learner, data, labels)
+    checks.rate(learner)
+    with endings.between_steps(), learner.net.turn:
+        learner._settled()
+        with growth.undone(learner):
+            return _observe(learner, data, labels)
 
 
 def _observe(learner: Learner, data: Any, labels: Any) -> float:
-    counts, known, method = learner.prequential, learner.classes, learner.method
+    counts, known, method, learner._ended = learner.prequential, learner.classes, learner.method, False
     task = learner._task(data, labels)
     x, y = (tensor.to(learner.device) for tensor in task.train)
     # Beforehand the classes that come with it had no outputs.
@@ -71,7 +74,7 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
         learner.sgd.average.begin_task(None)
         before |= unkept.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
         losses, after = steps.take(learner, counts.batches, x, y)
-        if not torch.isfinite(losses).all():
+        if not (torch.isfinite(losses).all() and torch.isfinite(learner.net.theta).all()):
             when = f"after {counts.samples} samples"
             raise EverlearnError(teaching.not_finite(learner, when, losses, counts.batches))
         unkept.tell_lost(learner, before, unkept.plain(method, *method.parts, method.weighting))
@@ -97,9 +100,9 @@ class Steps:
         weighting, memory = learner.method.weighting, self.memory
         learner.net.train()
         memory.whole = teaching.whole(learner)
-        rows, after = teaching.plan(
-            learner, (NO_TASK, number), y, lambda: (keys(x, y), y.tolist()), len(y), teaching.stock(learner, len(y))
-        )
+        known, batch = lambda: (keys(x, y), y.tolist()), len(y)
+        stock = teaching.stock(learner, batch, batch)
+        rows, after = teaching.plan(learner, (NO_TASK, number), y, known, batch, stock)
         self.x.copy_(x)
         self.y.copy_(y)
         kind = lambda step: (weighting.variant(step), memory.whole)

@@ -86,7 +86,8 @@ def document(learner: Learner) -> dict[str, Any]:
         "format": FORMAT,
         "everlearn": __version__,
         **known,
-        "training": dataclasses.asdict(learner.training) | {"epochs": learner.epochs, "lr": learner.sgd.lr},
+        "training": dataclasses.asdict(learner.training) | {"epochs": learner.epochs},
+        "lr": float(learner.sgd.lr),  # now: at the end of a schedule it may be 0, where no training begins
         "memory": rows,
         "seed": learner.seed,
         "dtype": str(learner.dtype).removeprefix("torch."),
@@ -185,6 +186,7 @@ def load(
         **engine,
     )
     learner.changed_inputs, learner.built = changed_inputs, how
+    learner.sgd.lr = about.get("lr", training.lr)
     learner.restore(state)
     return learner
 

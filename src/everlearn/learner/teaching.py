@@ -58,11 +58,12 @@ def learn(
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
     graphs = recorded(learner, body)
     planned = lambda epoch, stock: plan(learner, (learner.tasks, epoch), y, known, learner.batch, stock, epoch, epochs)
-    stocked = lambda epoch: stock(learner, len(y), epoch, epochs)
+    stocked = lambda epoch: stock(learner, len(y), learner.batch, epoch, epochs)
     place = learner._place = learner._place or Place(stocked(learner.epoch), Randomness(learner.device))
     rows, after = planned(learner.epoch, place.stock)
     learner.sgd.average.begin_task(epochs * len(rows))
-    for epoch in range(learner.epoch, epochs):
+    for epoch in range(learner.epoch, learner.epoch if learner._stopping else epochs):
+        checks.rate(learner)
         start, learner.steps = time.perf_counter() - place.seconds, len(rows)
         with called_again(learner, weighting):
             weighting.begin_epoch(learner.tasks, epoch, epochs)
@@ -110,6 +111,8 @@ def learn(
             )
         if learner._stopping:
             break
+    if learner.capacity and method.slot_rule:
+        memory.ledger.taught(offers(len(y), learner.batch), learner.epoch, epochs)
     learner._resumed, learner._torn = None, True
     with between(END):
         method.tell("end_task", learner, task)
@@ -188,8 +191,7 @@ def leave(learner: Learner) -> None:
     if not (learner.epoch or learner.step):
         learner._place = None
     elif learner._resumed is None and not learner._torn:
-        own = lambda of: {name: tensor.detach().clone() for name, tensor in of.state().items()}
-        learner._resumed = own(learner.method), own(learner.method.weighting)
+        learner._resumed = learner._reached()
 
 
 def marked(task: Task) -> Tensor:
@@ -217,13 +219,19 @@ def whole(learner: Learner) -> bool:
     return sure and len(held) > 1 and bool((held >= 0).all())  # of a single row a split memory has an empty half
 
 
-def stock(learner: Learner, samples: int, epoch: int = 0, epochs: int = 1) -> dict[str, Tensor]:
+def offers(samples: int, batch: int) -> int:
+    """How many rows an epoch over so many samples has, those that top up the last batch included."""
+    return math.ceil(samples / batch) * batch
+
+
+def stock(learner: Learner, samples: int, batch: int, epoch: int = 0, epochs: int = 1) -> dict[str, Tensor]:
     """What the plan of an epoch over so many samples has to know of the memory: its labels, who is in which row, or
-    nothing."""
-    memory, ledger = learner.memory, learner.memory.ledger
+    nothing. Where patience may end the task in any epoch, samples are offered singly: that is fair whenever it ends."""
+    memory, ledger, watched = learner.memory, learner.memory.ledger, learner._watched
+    patient = watched is not None and watched.patience is not None and not epoch
     known: dict[str, Tensor] = {}
     drawn = learner.capacity and learner.method.slot_rule in (reservoir, chances)
-    if drawn and not ledger.regular(samples, epoch, epochs):
+    if drawn and (patient or not ledger.regular(samples, offers(samples, batch), epoch, epochs)):
         held = keys(*memory.held()) if ledger.where is None else [key for key, _ in ledger.of]
         known["keys"] = torch.from_numpy(np.frombuffer(b"".join(held), np.uint8).copy()).view(len(held), KEY)
     if known or any(draw.pool == "balanced" for draw in learner.draws):
@@ -253,8 +261,7 @@ def plan(
         offer = offered if rule is chances else partial(ledger.place, epoch=epoch)
         place = lambda rng, order: offer(rng, order, *known())
     usual, balanced = rule and place is None, any(draw.pool == "balanced" for draw in learner.draws)
-    rows = math.ceil(len(y) / batch) * batch
-    presented = ledger.passed(rows, epoch, epochs) if usual else ledger.presented
+    presented = ledger.passed(offers(len(y), batch), epoch, epochs) if usual else ledger.presented
     steps = plan_epoch(
         learner.seed,
         *key,

@@ -89,24 +89,27 @@ class Watched:
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
         self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
         self.stopped = False  # there are to be no more epochs
-        self.ended = False  # it was learned, and Ctrl-C fell into the end of it
         self.display: Display = Display()
         self.hears: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was seen. Callbacks are the program's, which gives them anew."""
+        theirs = dict.fromkeys(("on_epoch", "on_task", "report"))
+        return vars(self) | theirs | {"display": Display(), "hears": contextlib.nullcontext}
 
     def teach(self, task: Task, progress: bool | None) -> None:
         """The task, step by step. After Ctrl-C the same again goes on with it."""
         learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
-        half = bool(learner.epoch or learner.step)
-        same = before is None or torch.equal(learner._mark, marked(task))
-        if before is not None and same and (half or before.ended):
+        half, same = bool(learner.epoch or learner.step), torch.equal(learner._mark, marked(task))
+        if before is not None and same and (half or learner._ended):
             self.go_on(before)
-            if before.ended:
-                return
-            if before.stopped:
-                learner.epoch = learner.epochs
-        if same or not half:  # else it is refused
+        if same and learner._ended:
+            learner._ended = False
+            return
+        if same or before is None or not half:  # else it is refused
             learner._watched = self
-        steps = learner._updating(task, self.epoch, Randomness.alone)
+        stopped = before is not None and same and half and before.stopped
+        steps = learner._updating(task, self.epoch, Randomness.alone, stopped)
         try:
             with shown(learner, task, progress) as self.display, endings.between_steps() as free:
                 self.hears = endings.at_once if free else contextlib.nullcontext
@@ -116,7 +119,7 @@ class Watched:
                         if free:
                             endings.let_through()
         except KeyboardInterrupt:
-            self.ended = learner.tasks > tasks
+            learner._ended = learner.tasks > tasks
             raise
 
     def go_on(self, before: Watched) -> None:
@@ -167,6 +170,7 @@ class Watched:
     def _call(self, callback: Callable | None, record: dict[str, Any]) -> None:
         if callback is None:
             return
+        self.learner.net.unbind()  # the network is its owner's there
         try:
             callback(self.learner, record)
         except Exception as error:

@@ -1,0 +1,57 @@
+"""Whoever uses a network has it alone: one thread at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator
+from typing import TypeVar
+
+import torch
+
+Value = TypeVar("Value")
+
+
+class Turns:
+    """A lock that a thread may take several times, and that goes to whoever has waited longest.
+
+    Each thread has a stream of its own on a GPU: what one has asked of it is done before another's turn begins.
+    """
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self._lock, self._next = threading.RLock(), threading.Lock()
+        self._holder: int | None = None
+        self._last: int | None = None
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._holder != me:
+            with self._next:  # or a thread that takes step after step would let no other in
+                self._lock.acquire()
+            self._holder = me
+            if self.device.type == "cuda" and self._last not in (None, me):
+                torch.cuda.synchronize(self.device)
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._last, self._holder = self._holder, None
+            self._lock.release()
+
+    def each(self, steps: Generator[Value, None, None]) -> Generator[Value, None, None]:
+        """Steps, each in a turn of its own: between two of them another thread may have one."""
+        with contextlib.closing(steps):
+            while True:
+                with self:
+                    try:
+                        value = next(steps)
+                    except StopIteration:
+                        return
+                yield value
+
+    def __reduce__(self) -> tuple[type[Turns], tuple[torch.device]]:
+        """A copy is nobody's yet."""
+        return Turns, (self.device,)

@@ -1,0 +1,92 @@
+"""All a learner has learned, as tensors by name: what `Learner.state` gives and `Learner.restore` takes."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from everlearn import checks
+from everlearn.core.memory import Memory
+from everlearn.core.state import as_bytes, joined, part
+from everlearn.errors import BadInput
+from everlearn.learner import growth, teaching
+
+if TYPE_CHECKING:
+    from everlearn.learner.learner import Learner
+
+
+def state(learner: Learner) -> dict[str, Tensor]:
+    if learner._torn or learner._broken_off:
+        raise BadInput(teaching.UNDER_WAY if learner._learning else teaching.BROKEN_OFF)
+    method, memory = learner.method, learner.memory
+    like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, learner.net.theta.shape)]
+    known = {
+        "labels": learner.labels.document(),
+        "head": learner.head,
+        "inputs": learner.inputs and learner.inputs.document(),
+        "plain": sorted([*like("method", method), *like("weighting", method.weighting), *like("sgd", learner.sgd)]),
+    }
+    if learner.columns is not None:
+        known["columns"] = learner.columns
+    parts = {
+        "network": learner.net.state(),
+        "method": method.state() if learner._resumed is None else learner._resumed[0],
+        "weighting": method.weighting.state(),
+        "sgd": learner.sgd.state(),
+        "memory": {} if memory is None else memory.state(),
+        "learner": {
+            "progress": torch.tensor([learner.tasks, learner.epoch, 0 if memory is None else memory.ledger.presented]),
+            "task": learner._mark,
+            "ended": torch.tensor(learner._ended),
+            "seen": torch.tensor(sorted(learner.seen), dtype=torch.long),
+            "method": as_bytes(type(method).__name__),
+            "weighting": as_bytes(type(method.weighting).__name__),
+            "known": as_bytes(json.dumps(known)),
+            "prequential": learner.prequential.state(),
+        },
+    }
+    if learner.step and learner._place is not None:
+        parts["epoch"] = {"step": torch.tensor(learner.step)} | learner._place.state(learner.device)
+    state = {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
+    # Of vectors like θ the layout is the device's and the precision's own; a state goes on anywhere.
+    return state | {name: learner.net.plain(state[name]) for name in known["plain"] if name in state}
+
+
+def restore(learner: Learner, state: dict[str, Tensor]) -> None:
+    known = checks.state(learner, state)
+    checks.shapes(learner, state, known)
+    state = {name: tensor.detach().to(learner.device, copy=True) for name, tensor in state.items()}
+    if known is not None:
+        growth.restore(learner, known, part(state, "network"))
+    learner.net.unbind().load_state_dict(part(state, "network"))
+    # A state from before it was said has them as the learner had that wrote it.
+    for name in (known or {}).get("plain", ()):
+        state[name] = learner.net.laid_out(state[name])
+    learner.tasks, learner.epoch, presented = state["learner.progress"].tolist()
+    learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
+    learner._ended = bool(state.get("learner.ended", False))
+    learner._learning, learner._broken_off, learner._torn = False, False, False
+    learner.memory, learner._watched = None, None
+    if memory := part(state, "memory"):
+        learner.memory = Memory(learner.capacity, memory["x"])
+        learner.memory.restore(memory)
+        learner.memory.ledger.rule = learner.rule
+        learner.memory.ledger.restore(presented, memory.get("ledger"))
+        if "features" in learner.memory.stored:
+            learner.width = learner.memory.stored["features"].shape[1]
+    learner.prequential.restore(state.get("learner.prequential"))
+    learner.sgd.restore(part(state, "sgd"))
+    learner.method.restore(part(state, "method"))
+    learner.method.weighting.restore(part(state, "weighting"))
+    within = part(state, "epoch")
+    learner.step = int(within.get("step", 0))
+    learner._place = teaching.Place.restored(within, learner.device) if within else None
+    if learner.epoch or learner.step:
+        again = lambda of: {name: tensor.clone() for name, tensor in part(state, of).items()}
+        learner._resumed = again("method"), again("weighting")
+    else:
+        learner._resumed = None
+        checks.claimed(learner.method, part(state, "method"))
