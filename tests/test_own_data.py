@@ -1068,7 +1068,7 @@ def test_what_was_broken_off_in_a_mini_batch_is_not_saved_over_what_was_sound(tm
         learner.sgd.lr = 1e30
     else:
         learner.method.rehearse = lambda memory: 1 / 0
-    with pytest.raises((EverlearnError, ZeroDivisionError), match="no longer a finite number|by zero"):
+    with pytest.raises((EverlearnError, ZeroDivisionError), match=r"no longer a finite number|by zero"):
         for _ in range(5):
             learner.observe(X[:4], Y[:4])
     with refused("the last task was broken off in the middle of a step"):
@@ -1122,3 +1122,40 @@ def test_numbers_of_numpys_are_numbers(tmp_path):
     learner.save(tmp_path / "saved")
     again = Learner.load(tmp_path / "saved", network())
     assert (again.epochs, again.batch) == (2, 4) and again.sgd.lr == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("given", ["photos", {"x": X}, DataLoader(X), object(), lambda: 1, np.array("a")])
+def test_what_is_no_array_of_samples_is_refused_in_a_sentence_beside_labels_too(given):
+    learner = taught()
+    for ask in (learner.update, learner.score, learner.observe):
+        with refused("is no array of samples; give an array, a tensor or a list of them"):
+            ask(given, Y)
+
+
+def test_rows_of_numbers_may_be_tuples_with_labels_beside_them_and_without():
+    rows = [tuple(row) for row in X.tolist()]
+    learner = learner_of().update(rows, Y)
+    assert np.array_equal(learner.predict(rows), learner.predict(X.numpy()))
+    assert np.array_equal(learner.predict(list(zip(rows, Y.tolist()))), learner.predict(rows)), "or with them"
+
+
+def test_labels_may_be_of_any_type_of_numbers_and_tuples_of_numpys(tmp_path):
+    assert taught().kept() == learner_of().update(X, Y.to(torch.bfloat16)).kept()
+    learner = learner_of().update(X, [("a", np.int64(n)) for n in Y.tolist()])
+    learner.save(tmp_path / "saved")
+    assert Learner.load(tmp_path / "saved", network()).kept() == learner.kept()
+    assert list(learner.kept()) == [("a", 0), ("a", 1), ("a", 2)]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([("a", float("nan"))] * 12, "a label with nan in it is none"),
+        ([("a", ("b", None))] * 12, "a label with None in it is none"),
+        (set(range(12)), "labels must be a list, not "),
+        (dict.fromkeys(range(12)), "labels must be a list, not "),
+    ],
+)
+def test_labels_that_name_nothing_or_have_no_order_are_refused(labels, words):
+    with refused(words):
+        learner_of().update(X, labels)

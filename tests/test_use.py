@@ -178,3 +178,23 @@ def test_a_path_to_nothing_of_the_kind_is_told():
     }.items():
         with refused(words):
             taught().update(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"classes": ["7", "1", "3", "0"], "tasks": 2}])
+def test_a_run_that_is_loaded_has_on_its_stream_the_accuracies_of_its_record(options):
+    settings = dict(memory=20, epochs=2, **options)
+    result = everlearn.run("er", "digits", out="runs", **settings)
+    learner, stream = Learner.load(next(Path("runs").iterdir())), everlearn.load("digits", **options)
+    assert learner.evaluate(stream).class_il == pytest.approx(result["class_il"]["matrix"][-1])
+    assert learner.evaluate(stream).task_il == pytest.approx(result["task_il"]["matrix"][-1])
+    first = stream.tasks[0]
+    assert 100 * learner.score(first) == pytest.approx(result["class_il"]["matrix"][-1][0])
+    before = list(learner.classes_)
+    learner.update(first, validation=first)
+    assert list(learner.classes_) == before == list(stream.names), "and its classes are known again"
+
+
+def test_a_task_whose_labels_are_numbers_alone_has_other_classes_than_words(folder):
+    learner, task = taught(), toy(1, 20).tasks[0]
+    learner.update(everlearn.Task(task.train, None, (0, 1)))
+    assert list(learner.classes_) == ["cat", "dog", 0, 1]

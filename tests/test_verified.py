@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -145,6 +146,16 @@ def test_what_is_written_for_later_can_be_read_by_whom_the_umask_says(tmp_path, 
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_drafts_of_who_was_killed_while_writing_are_removed_by_who_writes_later(tmp_path):
+    ours, theirs = "file", "another"
+    for name, age in ((f".{ours}.{'a' * 16}", 1000), (f".{ours}.{'b' * 16}", 10), (f".{theirs}.{'c' * 16}", 1000)):
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (time.time() - age,) * 2)
+    verified.replace(tmp_path / ours, lambda draft: draft.write(b"new"))
+    left = {f".{ours}.{'b' * 16}", f".{theirs}.{'c' * 16}"}  # somebody may still write the first
+    assert set(os.listdir(tmp_path)) == {ours} | left and (tmp_path / ours).read_text() == "new"
 
 
 # --- Tiny ImageNet ---

@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.collection.documents import FORMAT, Digest
+from everlearn.data import verified
 from everlearn.errors import parsed
 from everlearn.version import __version__
 
 NAME = ".everlearn-index"
 LEAST = 100  # files; fewer are read as fast
 YOUNG = 2.0  # seconds: a file changed so lately may change once more without its time showing it
-ABANDONED = 600.0  # seconds: nobody writes an index for so long
 LARGEST = 1 << 30  # bytes of an index, unpacked
 
 Stamp = list[int]
@@ -68,16 +68,9 @@ class Index:
         if len(self.new) < LEAST or not (self.changed or self.new.keys() != self.old.keys()):
             return
         document = {"format": FORMAT, "version": __version__, "files": self.new}
-        beside = self.file.with_name(f"{NAME}.{os.getpid()}.{time.monotonic_ns()}")
+        packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
         with contextlib.suppress(OSError):
-            for left in self.file.parent.glob(f"{NAME}.*"):  # by a process that was killed at this point
-                if time.time() - left.stat().st_mtime > ABANDONED:
-                    left.unlink()
-            try:
-                beside.write_bytes(zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1))
-                os.replace(beside, self.file)
-            finally:
-                beside.unlink(missing_ok=True)
+            verified.replace(self.file, lambda draft: draft.write(packed))
 
 
 def _read(file: Path) -> dict[str, Any]:

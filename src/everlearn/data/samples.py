@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,7 +87,12 @@ def samples(data: Any, like: Like | None = None) -> Tensor:
     items = list(_each(data))
     if not items:
         raise BadInput("there is no sample among the data")
-    return _stack([item[0] if isinstance(item, tuple) and item else item for item in items])
+    return _stack([item[0] if _labelled(item) else item for item in items])
+
+
+def _labelled(item: Any) -> bool:
+    """Is it a sample with its label? A tuple of numbers is a sample itself."""
+    return isinstance(item, tuple) and bool(item) and not isinstance(item[0], (Real, np.bool_))
 
 
 def tensor(of: Any, number: int | None = None) -> Tensor:
@@ -103,6 +109,8 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
             array = tables.numeric(array)
         if array.dtype.kind == "c":
             raise BadInput("Complex data not supported; samples must be real numbers")
+        if not array.ndim and array.dtype.kind not in "iufb":
+            raise BadInput(f"{shown(of)} is no array of samples; give an array, a tensor or a list of them")
         if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
             first = tables.first_word(array, () if number is None else (number,), tables.columns(of))
             raise BadInput(f"samples of type {array.dtype}; they must be numbers{first}")
@@ -210,7 +218,7 @@ def _labels(labels: Any, samples: int) -> Any:
         labels = np.asarray(labels)
     if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__len__"):
+    if isinstance(labels, (str, bytes, Set, Mapping)) or not hasattr(labels, "__len__"):
         raise BadInput(f"labels must be a list, not {shown(labels)}; give one for each sample")
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:
         raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N]")

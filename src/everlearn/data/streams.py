@@ -30,6 +30,7 @@ class Task:
     train: tuple[Tensor, Tensor]
     test: tuple[Tensor, Tensor] | None = None
     classes: tuple[int, ...] = ()  # required, though it comes after what is not
+    names: tuple[str, ...] = ()  # of all classes of its stream, by label; it tells each of its tasks
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, tuple) and not self.classes:
@@ -49,6 +50,10 @@ class Stream:
     tasks: tuple[Task, ...]
     names: tuple[str, ...]  # of the classes, by label
     pixels: Pixels
+
+    def __post_init__(self) -> None:
+        told = (task if task.names else replace(task, names=self.names) for task in self.tasks)
+        object.__setattr__(self, "tasks", tuple(told))
 
     def __repr__(self) -> str:
         shape = "×".join(map(str, self.shape))
@@ -78,12 +83,12 @@ class Stream:
 
         tests = [task.test for task in self.tasks if task.test]
         train = joined(task.train for task in self.tasks)
-        return Task(train, joined(tests) if tests else None, tuple(range(self.classes)))
+        return Task(train, joined(tests) if tests else None, tuple(range(self.classes)), self.names)
 
     def to(self, device: Device) -> Stream:
         """The data resident on a device."""
         move = lambda pair: pair and tuple(tensor.to(device) for tensor in pair)
-        return replace(self, tasks=tuple(Task(move(t.train), move(t.test), t.classes) for t in self.tasks))
+        return replace(self, tasks=tuple(replace(t, train=move(t.train), test=move(t.test)) for t in self.tasks))
 
 
 @dataclass(frozen=True)

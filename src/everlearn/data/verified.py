@@ -5,6 +5,7 @@ user's own cache folder, so that data cannot vouch for itself, and read-only dat
 """
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from everlearn.errors import parsed
 
 MEMORY = "~/.cache/everlearn/verified.json"
 LARGEST = 2**20  # bytes of it that are read
+ABANDONED = 600.0  # seconds: nobody writes a file for so long
 SETTLED = 2_000_000_000  # ns; a file changed within them may change again without its time changing
 
 _known: dict[tuple[str, str], str] = {}  # what this process knows: the digest of a path with a stamp
@@ -99,7 +101,11 @@ def _written() -> dict[str, tuple[str, str]]:
 
 def replace(path: Path, write: Callable[..., object]) -> None:
     """Write a file whole or not at all: aside, under a name that is free, and moved into place. A crash leaves what was
-    there before."""
+    there before; the draft it leaves is removed by who writes there later."""
+    with contextlib.suppress(OSError):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink()
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         with open(draft, "xb") as file:  # to be read by whom the umask says: folders with data are shared

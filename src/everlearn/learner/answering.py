@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,8 @@ class Answering(Checked):
         """Samples and labels; those of a file by the names the classes have."""
         agree(self.columns, data)
         x, y = gathered(data, labels, like or self._like)
+        if isinstance(data, Task):
+            return x, self.labels.called(data, y)
         return x, called(y, self.labels.names) if isinstance(data, (str, PathLike)) else y
 
     def _taught(self, data: Any, labels: Any = None) -> tuple[Tensor, Any]:
@@ -115,7 +118,9 @@ class Answering(Checked):
 
         Of a task it is the test half, if there is one.
         """
-        x, y = data.test if isinstance(data, Task) and data.test else self._read(data, y)
+        if isinstance(data, Task) and data.test:
+            data = replace(data, train=data.test)
+        x, y = self._read(data, y)
         names, codes = coded(y)
         if not len(codes):
             raise BadInput("there is no sample among the data")
@@ -147,6 +152,7 @@ class Answering(Checked):
         x, y = task.test if whole and task.test else self._read(task)
         if whole and self.labels.numbered:
             return x, y.where(y < self.classes, -1), self.labels.numbers([int(c) for c in task.classes])
-        names, codes = coded(y)
+        names, codes = coded(self.labels.called(task, y) if whole else y)
         numbers = self.labels.numbers(names)
-        return x, torch.tensor(numbers)[codes], self.labels.numbers(list(map(int, task.classes))) if whole else numbers
+        own = self.labels.numbers(self.labels.called(task, task.classes)) if whole else numbers
+        return x, torch.tensor(numbers)[codes], own

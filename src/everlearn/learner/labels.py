@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.data.streams import Task
 from everlearn.data.tables import missing
 from everlearn.errors import BadInput, number, shown
 
@@ -43,6 +44,11 @@ class Labels:
     def numbered(self) -> bool:
         """Is label n the number n?"""
         return all(type(name) is int and name == n for n, name in enumerate(self.names))
+
+    def called(self, task: Task, numbers: Iterable[Any]) -> list[Any]:
+        """A task's labels as they are called here: by the names of its stream where words are known, or as they are."""
+        words = task.names and self.names and all(isinstance(name, str) for name in self.names)
+        return [task.names[n] if words and 0 <= n < len(task.names) else n for n in map(int, numbers)]
 
     def new(self, names: Sequence[Hashable]) -> list[Any]:
         """Those that are not known yet, in the order they will have: sorted, if they can be."""
@@ -108,7 +114,8 @@ class Labels:
 def coded(labels: Any) -> tuple[list[Any], Tensor]:
     """The different labels there are, and for each sample which of them it has, [N]."""
     if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
+        labels = labels.detach().cpu()
+        labels = (labels.double() if labels.is_floating_point() else labels).numpy()  # which knows no bfloat16
     if isinstance(labels, np.ndarray) and labels.ndim == 1 and labels.dtype.kind in "iubU":
         names, codes = np.unique(labels, return_inverse=True)
         return list(map(plain, names)), torch.from_numpy(codes.astype(np.int64))
@@ -126,12 +133,23 @@ def plain(label: Any) -> Any:
         if label.ndim:
             raise BadInput(f"a label of shape {list(label.shape)}; each sample has one label, a number or a word")
         label = label if isinstance(label, (np.datetime64, np.timedelta64)) else label.item()
+    label = _part(label) if isinstance(label, tuple) else label
     if missing(label) or (isinstance(label, float) and math.isinf(label)):
         raise BadInput(f"{shown(label)} is no label")
     if isinstance(label, float) and not label.is_integer():
         raise BadInput(f"Unknown label type: continuous, such as {shown(label)}; a label names a class")
     _written(label)
     return int(label) if isinstance(label, float) else label
+
+
+def _part(label: Any) -> Any:
+    """A part of a tuple, or a tuple in it."""
+    if isinstance(label, tuple):
+        return tuple(map(_part, label))
+    label = label.item() if isinstance(label, np.generic) else label
+    if missing(label):
+        raise BadInput(f"a label with {shown(label)} in it is none")
+    return label
 
 
 def _written(name: Any) -> Any:

@@ -37,7 +37,7 @@ Report = Callable[[dict[str, Any]], None]
 
 
 class Learner(Answering, Estimator):
-    """Teach it with `update(data)`, ask it with `predict(samples)`, from one thread at a time.
+    """Teach it with `update(data)`, ask it with `predict(samples)`. Several threads may ask, while one teaches, too.
 
     `network` is any nn.Module from samples to logits; it is trained in place. `method` and `weighting` are names, as on
     the command line, or objects; `training` is a Training, or give its fields one by one: `epochs=5, lr=0.1`.
@@ -229,7 +229,7 @@ class Learner(Answering, Estimator):
             checks.half("train", data)
             if data.test is not None:
                 checks.half("test", data)
-            names, codes = [int(c) for c in data.classes], None
+            names, codes = self.labels.called(data, data.classes), None
             x = data.train[0]
         else:
             x, y = self._taught(data, labels)
@@ -243,7 +243,7 @@ class Learner(Answering, Estimator):
             return data
         numbers = self.labels.numbers(names)
         if whole:
-            table = dict(zip(names, numbers))
+            table = dict(zip(map(int, data.classes), numbers))
             as_numbers = lambda half: half and (half[0], torch.tensor([table[int(c)] for c in half[1]]))
             return Task(as_numbers(data.train), as_numbers(data.test), tuple(numbers))
         return Task((x, torch.tensor(numbers)[codes]), classes=tuple(sorted(numbers)))
