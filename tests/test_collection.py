@@ -14,10 +14,11 @@ import torch
 
 import everlearn
 from everlearn import BadInput, Experiment
-from everlearn.collection import collect, documents, folders, index
+from everlearn.collection import collect, documents, folders, index, rows
 from everlearn.experiments import records, seals
 from everlearn.experiments.published import published
 from everlearn.experiments.store import Store, read_lines
+from everlearn.experiments.studies import Study
 from everlearn.report import board
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -116,6 +117,24 @@ def test_a_label_has_the_settings_that_tell_a_row_from_the_others_and_no_more(ma
     ]
     told = found.differences()
     assert told["memory"]["er, M = 20"] == 20 and told["lr"]["rer, M = 20"] == 0.7 and "batch" not in told
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        ([{}, {"classes": ["1", "2"]}], ["er", "er, classes = [1, 2]"]),
+        ([{}, {"classes": ["1", "2"]}, {"tasks": 2}], ["er, tasks = 5", "er, classes = [1, 2]", "er, tasks = 2"]),
+        ([{}, {"average": "task"}], ["er", "er, average = task"]),
+        ([{"weights": (1, 2)}, {"average": "task"}], ["er, weights = [1, 2]", "er, weights = [1, 1], average = task"]),
+        (
+            [{"average": 0.9}, {"lr": 0.5, "weights": (1, 2)}],
+            ["er, lr = 0.1, average = 0.9", "er, lr = 0.5, weights = [1, 2]"],
+        ),
+    ],
+)
+def test_a_label_without_a_setting_is_of_the_row_with_the_default_ones(settings, labels):
+    planned = rows.planned(Study("mine", "", {str(n): [Experiment.of("er", **of)] for n, of in enumerate(settings)}))
+    assert rows.labels([row.runs for row in planned]) == labels
 
 
 def test_a_difference_is_told_on_the_same_seeds(made, tmp_path):

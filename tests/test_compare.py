@@ -228,6 +228,9 @@ def test_rows_are_judged_with_their_like_and_a_single_pair_whatever_it_is(tmp_pa
     after = study(tmp_path / "after.json", {"rer": [50, 51], "er": [50, 51], "new": [0, 0]})
     result = call(before, after, "--fail-if-worse", "acc")
     assert result.exit_code == 1 and "rer" in result.stderr and "everlearn: er" not in result.stderr
+    assert "gone: no complete run of it in" in result.stderr and "2 rows are worse" in result.stderr
+    result = call(before, after, "--fail-if-worse", "acc", "--only", "er")
+    assert result.exit_code == 0 and "1 row judged by acc, none is worse in" in result.stderr
     one, other = study(tmp_path / "1.json", {"er": [50]}), study(tmp_path / "2.json", {"rer": [40]})
     assert call(one, other, "--fail-if-worse", "acc").exit_code == 1
     assert call(other, one, "--fail-if-worse", "acc").exit_code == 0

@@ -7,13 +7,17 @@ import sys
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import command
 from conftest import kill_at, toy
 from test_cli import QUICK, answer, call, document, folder, kept  # noqa: F401 (folder: each test in one of its own)
+from typer.testing import CliRunner
 
 import everlearn
 from everlearn import Experiment, registry
+from everlearn.cli import app as cli
+from everlearn.core import plan
 from everlearn.experiments import studies
 from everlearn.launchers import local
 
@@ -444,6 +448,8 @@ def test_an_option_that_two_parts_have_is_asked_for_by_the_part():
         ("run garbled.py:Brier", "'garbled.py:Brier' cannot be imported: SyntaxError"),
         ("run er --network mine.py:F", "is no network; it must be a class or function that makes one"),
         ("run er --weighting broken.py:W", "'broken.py:W' cannot be imported"),
+        ("run er --set batch=100000000", "batch 100000000 must be a number below 1000000"),
+        ("run er --set hidden=0", "hidden 0 must be a number greater than 0"),
         ("run er --stream broken.py:s", "'broken.py:s' cannot be imported"),
         ("run er --network broken.py:n", "'broken.py:n' cannot be imported"),
     ],
@@ -457,6 +463,10 @@ def test_what_is_not_there_or_cannot_be_imported_is_answered_in_one_sentence(wor
 WRONG = {
     "its own": ("raise ValueError('not today')", "ValueError: not today (mine.py, line 15)"),
     "torch's": ("F.cross_entropy(memory.z, memory.z[:, :3])", "RuntimeError: "),
+    "a file's": ("open('weights.csv')", "FileNotFoundError: [Errno 2] No such file or directory: 'weights.csv'"),
+    "a pipe's": ("raise BrokenPipeError(32, 'Broken pipe')", "BrokenPipeError: [Errno 32] Broken pipe"),
+    "an iterator's": ("next(iter(()))", "RuntimeError: generator raised StopIteration"),
+    "a library's": ("__import__('json').loads('{')", "JSONDecodeError: "),
 }
 
 
@@ -475,3 +485,48 @@ def test_a_mistake_in_its_code_is_one_sentence_with_the_file_and_the_line(mine, 
     assert study.exit_code == 1 and "2 of 4 runs failed" in study.stderr and "(mine.py, line 15)" in study.stderr
     assert len(kept()) == 2 and "Traceback" not in study.stderr
     assert 'mine.py", line 15, in rehearse' in call("study mine.toml -q --debug").stderr
+
+
+LOST = """from everlearn import ER, Term, cross_entropy
+
+
+class Lost(ER):
+    def learn(self, new):
+        return [Term(cross_entropy(new).loss.detach(), new)]
+
+    def rehearse(self, memory):
+        return [Term(cross_entropy(memory).loss.detach(), memory)]
+"""
+
+
+def test_a_loss_that_does_not_depend_on_the_network_is_refused_in_words():
+    Path("lost.py").write_text(LOST)
+    assert "the loss does not depend on the network any more" in call(f"run lost.py:Lost {QUICK}").stderr
+
+
+@pytest.mark.parametrize("words", [["run", "er", "--out", ""], ["compare", ""], ["run", "er", "--data", ""]])
+def test_an_empty_word_is_no_path(words):
+    result = CliRunner().invoke(cli.app, words, prog_name="everlearn")
+    assert result.exit_code == 2 and not list(Path().glob("*digits*"))
+    assert (
+        result.stderr == "everlearn: a word on the command line is empty; it may come from a variable that is not set\n"
+    )
+
+
+def test_a_network_that_cannot_take_the_streams_images_is_refused_in_words(mine):
+    Path("net.py").write_text("from torch import nn\n\n\ndef make(shape, classes):\n    return nn.Linear(3, classes)\n")
+    assert "the network cannot take uint8 samples of shape (1, 8, 8) (" in answer(
+        f"run er --network net.py:make {QUICK}"
+    )
+
+
+def test_a_batch_of_very_many_rows_is_chosen_in_no_time():
+    rows = plan.choose(np.random.default_rng(0), np.array([3, 50_000]), 20_000)
+    assert rows.shape == (2, 20_000) and len({*rows[1].tolist()}) == 20_000 and {*rows[0].tolist()} == {0, 1, 2}
+
+
+def test_a_network_that_was_not_kept_is_said_to_be_lost_where_it_is_asked_for():
+    call(f"run er {QUICK} --no-keep")
+    assert "the network of 1 run was not kept; with --fresh it is" in call(f"run er {QUICK} --keep").stderr
+    assert "not kept" not in call(f"run er {QUICK} --keep --fresh").stderr
+    assert "not kept" not in call(f"run er {QUICK} --keep").stderr

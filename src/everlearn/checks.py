@@ -208,7 +208,7 @@ def ready(learner, task: Task, batch: int) -> None:
             top = learner.inputs.top
             raise BadInput(f"images go up to {high:g}, and inputs.top says {top:g}; it is 255 by default")
     trainable(learner)
-    answers = tried(lambda: learner.logits(_telling(x)), x)  # a network that answers otherwise is refused now
+    answers = answering(learner, x)
     if getattr(learner.inputs, "augment", None) is not None:
         _augmented(learner, x, batch)
     if not learner.tasks:
@@ -219,6 +219,11 @@ def ready(learner, task: Task, batch: int) -> None:
             copy.deepcopy(learner.net.module).train()(learner.inputs(x[:1].to(learner.device)))
         except ValueError as error:  # BatchNorm's, of a single number
             raise BadInput(f"a batch of one is too small for this network ({error}); take two or more") from None
+
+
+def answering(learner, x: Tensor) -> Tensor:
+    """A network that cannot take such samples, or answers otherwise than it should, is refused now."""
+    return tried(lambda: learner.logits(_telling(x)), x)
 
 
 def _telling(x: Tensor) -> Tensor:

@@ -2,14 +2,18 @@
 
 import contextlib
 import difflib
+import errno
 import json
 import math
 import os
 import re
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import dropwhile
 from numbers import Integral, Real
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 LONG = 200  # characters of a value in a sentence
@@ -19,6 +23,8 @@ MANY = 20  # names in a sentence
 PLAIN = (bool, int, float, str, type(None))
 # What other libraries call it.
 ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk
+LIBRARIES = tuple({"<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
 TORCH = r"torch(vision)?\b|everlearn\.arguments"  # modules that pass on what others ask for
 
 
@@ -108,12 +114,29 @@ def plural(count: int, noun: str) -> str:
 
 
 def located(error: Exception) -> str:
-    """An error of somebody else's code in a line, and where it happened; what torch raises was asked for elsewhere."""
+    """An error of somebody else's code in a line, and where it happened: in their own file, if that is among those it
+    came through, else in the last one that is not torch's."""
     frames = list(traceback.walk_tb(error.__traceback__))
-    theirs = lambda frame: not re.match(TORCH, frame.f_globals.get("__name__", ""))
-    frame, line = next((found for found in reversed(frames) if theirs(found[0])), frames[-1])
+    of_torch = lambda frame: re.match(TORCH, frame.f_globals.get("__name__", ""))
+    usual = next((found for found in reversed(frames) if not of_torch(found[0])), frames[-1])
+    frame, line = _foreign(error) or usual
     words = str(error).strip().splitlines() or ["no message"]
     return f"{type(error).__name__}: {words[0]} ({Path(frame.f_code.co_filename).name}, line {line})"
+
+
+def foreign(error: Exception) -> bool:
+    """Did it come through a file that is neither ours nor of a library?"""
+    return _foreign(error) is not None
+
+
+def _foreign(error: BaseException | None) -> tuple[FrameType, int] | None:
+    """Where it was last in such a file that our code has called; a generator's end hides behind its cause."""
+    if error is None:
+        return None
+    ours = lambda frame: frame.f_globals.get("__name__", "").partition(".")[0] == "everlearn"
+    within = list(dropwhile(lambda found: not ours(found[0]), traceback.walk_tb(error.__traceback__)))
+    theirs = (of for of in within if not ours(of[0]) and not of[0].f_code.co_filename.startswith(LIBRARIES))
+    return max(theirs, key=within.index, default=None) or _foreign(error.__cause__)
 
 
 def short_of_memory(error: Exception) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from everlearn.arguments import takes
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import seeded
-from everlearn.errors import BadInput, EverlearnError, located, short_of_memory
+from everlearn.errors import BadInput, EverlearnError, located, number, short_of_memory
 from everlearn.registry import find
 
 
@@ -24,6 +24,7 @@ class MLP(nn.Module):
 
     def __init__(self, shape: tuple[int, int, int], classes: int, hidden: int = 100):
         super().__init__()
+        number("hidden", hidden, whole=True, positive=True)
         self.body = nn.Sequential(nn.Flatten(), nn.Linear(math.prod(shape), hidden), nn.ReLU())
         self.head = nn.Linear(hidden, classes)
 

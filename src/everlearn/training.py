@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from everlearn import errors
@@ -9,6 +10,7 @@ from everlearn.arguments import checked
 from everlearn.errors import BadInput, number, unknown
 
 FORWARDS = ("separate", "joint")
+LARGEST = 1_000_000  # rows of a batch
 PRECISIONS = ("float32", "tfloat32", "bfloat16")  # the last two for a GPU
 
 
@@ -32,8 +34,8 @@ class Training:
     average: float | str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch"):
-            number(name, getattr(self, name), whole=True, positive=True)
+        for name, below in (("epochs", math.inf), ("batch", LARGEST)):
+            number(name, getattr(self, name), whole=True, positive=True, below=below)
             object.__setattr__(self, name, int(getattr(self, name)))  # numpy's can be written nowhere
         number("lr", self.lr, positive=True)
         number("momentum", self.momentum, below=1)

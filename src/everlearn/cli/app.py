@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import importlib
 import inspect
@@ -22,7 +21,7 @@ import typer.core
 import typer.main
 
 from everlearn.cli import hasty
-from everlearn.errors import EverlearnError, Notice, printable, short_of_memory
+from everlearn.errors import FULL, EverlearnError, Notice, printable, short_of_memory
 from everlearn.version import __version__
 
 OF_LEARNERS = ("predict", "teach", "memory", "export")
@@ -67,6 +66,11 @@ class Group(Listed):
         return typer.main.get_command(importlib.import_module(f"everlearn.cli.{FILES.get(name, name)}").app)
 
     def main(self, *args, standalone_mode: bool = True, **extra):
+        given = args[0] if args else extra.get("args")
+        words = ["", *(sys.argv[1:] if given is None else given)]
+        if any(not word and before != "--only" for before, word in pairwise(words)):  # which says more itself
+            tell("a word on the command line is empty; it may come from a variable that is not set")
+            sys.exit(2)
         try:
             sys.exit(super().main(*args, standalone_mode=False, **extra))
         except USAGE as error:
@@ -186,10 +190,10 @@ def _answer(error: Exception) -> tuple[str, int]:
     if isinstance(error, EverlearnError):
         return str(error), error.exit_code
     if short_of_memory(error):
-        return "there is not enough memory for this run; a smaller --memory or --set batch may fit", 1
+        return "there is not enough memory for this run; a smaller --memory, --set batch or network may fit", 1
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        way_out = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the path"
+        way_out = "free some space" if error.errno in FULL else "check the path"
         return f"{error.strerror or error}{where}; {way_out} and run the same command again", 1
     return f"{type(error).__name__}: {error}; --debug shows where", 1
 

@@ -9,7 +9,7 @@ import typer
 
 from everlearn.cli.app import command, fail, tell
 from everlearn.cli.options import Against, AsCsv, AsJson, AsLatex, AsMarkdown, Edited, Only, Paths, print_json
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn compare                             a leaderboard of all runs in runs
@@ -93,10 +93,14 @@ def judge(paths: list[Path], metric: str, only: list[str], edited: bool) -> None
     from everlearn.collection import chosen, collect, judging
 
     before, after = (chosen(collect([path], edited=edited), only) for path in paths)
-    bad = [verdict for verdict in judging.judged(before, after, metric) if verdict.worse]
+    judged, gone = judging.judged(before, after, metric), judging.gone(before, after)
+    bad = [verdict for verdict in judged if verdict.worse]
     for verdict in bad:
         interval = "" if verdict.half_width is None else f" ± {verdict.half_width:.2f}"
         seeds = f" on {verdict.seeds} common seeds" if verdict.half_width is not None else " on the mean"
         tell(f"{verdict.label}: {metric} {verdict.difference:+.2f}{interval}{seeds}")
-    if bad:
-        fail(f"{len(bad)} {'row is' if len(bad) == 1 else 'rows are'} worse in {paths[1]} than in {paths[0]}", 1)
+    for label in gone:
+        tell(f"{label}: no complete run of it in {paths[1]}")
+    if count := len(bad) + len(gone):
+        fail(f"{count} {'row is' if count == 1 else 'rows are'} worse in {paths[1]} than in {paths[0]}", 1)
+    tell(f"{plural(len(judged), 'row')} judged by {metric}, none is worse in {paths[1]} than in {paths[0]}")

@@ -3,6 +3,7 @@
 Rows are compared with those of the same settings, else with those of the same label; where there is one row on each
 side, these two are compared whatever they are. On two common seeds or more, a row is worse if the whole 95 % interval
 of its mean difference on these seeds is on the wrong side of 0. On one common seed or none it is worse if its mean is.
+A row that is no longer there, because its runs fail say, is worse than one that is.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ def judged(before: Collection, after: Collection, name: str) -> list[Verdict]:
     if not found:
         raise BadInput(f"no row of the one can be compared with a row of the other in {name}")
     return found
+
+
+def gone(before: Collection, after: Collection) -> list[str]:
+    """The rows of `before` that have no like in `after`."""
+    there = {id(like) for _, like in _pairs(before, after)}
+    return [row.label for row in before.rows if id(row) not in there]
 
 
 def _pairs(before: Collection, after: Collection) -> list[tuple[Row, Row]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import os
@@ -10,16 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from everlearn.collection.documents import described_by
+from everlearn import registry
+from everlearn.collection.documents import WRONG, described_by
 from everlearn.collection.model import Repeat, Row, Run, differing, no_figures
 from everlearn.errors import BadInput, listed
+from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import Row as Figures
 from everlearn.experiments.published import published, tables
 from everlearn.experiments.studies import Study, study
 
 # Settings that are in every label if it takes them to tell rows apart. Others are in labels that would be the same
 # without: a method's own learning rate, say, is in none.
-ALWAYS = ("stream", "stream.source", "memory", "network", "epochs", "tasks", "classes")
+ALWAYS = ("stream", "stream.source", "memory", "network", "epochs", "classes", "tasks")
 DATA = ("stream", "tasks", "classes", "shuffle")  # and the options of a stream of one's own
 
 
@@ -77,7 +80,8 @@ def same(one: Run, other: Run) -> bool:
 
 
 def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
-    """A label for each row: its study's, or its method and weighting and the settings that tell it from the others."""
+    """A label for each row: its study's, or its method and weighting, the settings that tell it from the others, and
+    those others have otherwise that are not its default."""
     firsts = [runs[0] for runs in groups]
     everywhere = _splitting(firsts, ALWAYS)
     settings = [_telling(run.settings, everywhere) for run in firsts]
@@ -86,9 +90,11 @@ def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
         tied.setdefault(_label(run.title, settings[n]), []).append(n)
     for rows in tied.values():
         of = [firsts[n] for n in rows]
-        telling = _splitting(of, list(differing({str(n): run.settings for n, run in enumerate(of)})))
+        apart = list(differing({str(n): run.settings for n, run in enumerate(of)}))
+        telling, known = _splitting(of, apart), usual(of[0].settings) if len(of) > 1 else {}
         for n in rows:
-            settings[n] |= _telling(firsts[n].settings, telling)
+            own = _telling(firsts[n].settings, apart)
+            settings[n] |= {k: v for k, v in own.items() if k in telling or (known and known.get(k) != v)}
     own = [next((run.label for run in runs if run.label), None) for runs in groups]
     found = [label or _label(run.title, of) for label, run, of in zip(own, firsts, settings)]
     found = _apart(found, [next((run.study for run in runs if run.study), None) for runs in groups])
@@ -105,6 +111,15 @@ def _splitting(runs: Sequence[Run], keys: Sequence[str]) -> list[str]:
         if len(kinds([*chosen, key])) > len(kinds(chosen)):
             chosen.append(key)
     return chosen
+
+
+def usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a method has by default on this stream, with this memory and the like; nothing is known of others' own."""
+    with contextlib.suppress(BadInput, *WRONG):
+        if all(settings[kind] in registry.BUILT_IN[kind] for kind in ("method", "stream", "network")):
+            default = Experiment.of(**{key: settings[key] for key in ("method", *ALWAYS) if key in settings})
+            return described_by(default.document())["settings"]
+    return {}
 
 
 def _telling(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from everlearn.errors import BadInput
 
 Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as usual, then transformed if it says how
 ONE_VIEW: Views = (None,)
+MANY = 8192  # rows of a batch
 
 
 @checked
@@ -197,10 +198,14 @@ def holding(labels: np.ndarray, arriving: np.ndarray, slots: np.ndarray | None) 
 def choose(rng: np.random.Generator, counts: np.ndarray, batch: int) -> np.ndarray:
     """B different numbers below each count, in random order: [S, B].
 
-    Floyd's algorithm, over all steps at once, so that a large memory costs no more than a small one. Where the count is
-    below B, every number is drawn before any is drawn again.
+    Floyd's algorithm, over all steps at once, so that a large memory costs no more than a small one; of very large
+    batches it costs more than to put all numbers in order. Where the count is below B, every number is drawn before any
+    is drawn again.
     """
     counts = counts[:, None]
+    if batch > MANY:
+        order = (rng.permutation(max(count, 1)) for count in counts[:, 0])
+        return np.stack([np.resize(row, batch) for row in order])
     chosen = np.full((len(counts), batch), -1)
     for position in range(batch):
         last = np.maximum(counts - batch + position, 0)  # [S, 1], the largest number this position may take

@@ -230,6 +230,11 @@ class MainNet:
         if not isinstance(loss, Tensor) or loss.numel() != 1:
             given = f"of shape {list(loss.shape)}" if isinstance(loss, Tensor) else shown(loss)
             raise BadInput(f"the loss to descend is {given}; it must be one number, a mean over rows")
+        if not loss.requires_grad:
+            raise BadInput(
+                "the loss does not depend on the network any more; what its terms are made of must not be detached, "
+                "a number (.item()), or computed under no_grad"
+            )
         (gradient,) = ranks.all_reduce(*torch.autograd.grad(loss, self.theta, retain_graph=retain_graph))
         if not retain_graph:  # now that the graph is gone: it may have read a buffer that was then assigned anew
             self._sync_buffers()

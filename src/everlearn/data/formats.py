@@ -298,7 +298,10 @@ def _data_set(path: Path, arrays: dict[str, np.ndarray]) -> Parts:
     ]
     if len(lacking := np.setdiff1d(known, parts[1][1])):
         raise BadInput(f"y_test of {path} never has the label {lacking[0]}: both halves need every class")
-    return parts[0], parts[1], tuple(words(names, f"'names' of {path}").tolist())
+    called = tuple(words(names, f"'names' of {path}").tolist())
+    if twice := next((name for name in called if called.count(name) > 1), None):
+        raise BadInput(f"'names' of {path} has '{twice}' twice; each class needs a name of its own")
+    return parts[0], parts[1], called
 
 
 def _npz_images(path: Path, key: str, array: np.ndarray) -> np.ndarray:

@@ -282,6 +282,7 @@ class Run:
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
             commits = list(dict.fromkeys([*_read_commits(saved), origin["commit"]]))  # all that had a part in it
+            checks.answering(learner, self.tasks[0].train[0])
             with endings.at_once():
                 untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start

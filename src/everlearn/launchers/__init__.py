@@ -18,7 +18,7 @@ from typing import Any
 
 from everlearn import registry
 from everlearn.core import ranks
-from everlearn.errors import BadInput, EverlearnError, located, short_of_memory
+from everlearn.errors import FULL, BadInput, EverlearnError, foreign, located, short_of_memory
 from everlearn.experiments import failures, run
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Busy, Damaged, Done, Store
@@ -138,7 +138,9 @@ def failure(error: Exception) -> Exception:
     """
     trace = "".join(traceback.format_exception(error))
     home = type(error).__module__.partition(".")[0]  # an error of another package may not survive the way
-    ours = isinstance(error, (EverlearnError, OSError)) or short_of_memory(error)
+    full = isinstance(error, OSError) and error.errno in FULL
+    files = full or (isinstance(error, OSError) and not foreign(error))  # of a run; somebody's method reads others
+    ours = files or isinstance(error, EverlearnError) or short_of_memory(error)
     if not (ours and home in ("builtins", "everlearn", "torch")):
         error = EverlearnError(located(error))
     error.traceback = trace  # pyright: ignore[reportAttributeAccessIssue]  # on any error, as EverlearnError has it

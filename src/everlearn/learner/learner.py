@@ -89,6 +89,8 @@ class Learner(Answering, Estimator):
         checks.method(method)
         capacity, self.rule = checks.memory(method, memory)
         checks.numbers(seed=seed)
+        if not dtype.is_floating_point:
+            raise BadInput(f"a network of {dtype} cannot be trained; give a type of floats, such as torch.float32")
         self.labels = Labels(classes)
         self.told: Labels | None = None if classes is None else Labels(self.labels.limit or self.labels.names)
         self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())

@@ -27,6 +27,7 @@ from everlearn.errors import EverlearnError, plural, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store
 from everlearn.launchers import DONE
+from everlearn.learner.saved import NETWORK
 from everlearn.report import console
 
 LOG_EVERY = 30  # seconds
@@ -135,6 +136,8 @@ def watched(
             display.report(experiment, DONE)
         if len(there) > 10:
             display.say(f"{len(there)} of {len(experiments)} runs are there already")
+        if lost := [e for e in there if more.get("keep") and not (store.path(e) / NETWORK).exists()]:
+            display.say(f"the network of {plural(len(lost), 'run')} was not kept; with --fresh it is")
         outcomes = launchers.perform(experiments, store, fresh=fresh, report=display.report, **more)
     wrong = {e.name: outcome for e, outcome in zip(experiments, outcomes) if isinstance(outcome, Exception)}
     if wrong and not keep_going:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from everlearn import registry
-from everlearn.collection import Collection, Row, Run, documents
+from everlearn.collection import Collection, Row, Run
 from everlearn.collection.model import SETTINGS
-from everlearn.collection.rows import ALWAYS, labels, shown
-from everlearn.errors import BadInput
-from everlearn.experiments.experiment import Experiment
+from everlearn.collection.rows import ALWAYS, labels, shown, usual
 from everlearn.metrics import METRICS, spread
 from everlearn.report.web import classes, progress, relation
 from everlearn.report.web.rounding import rounded
@@ -161,17 +157,8 @@ def _baseline(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 def _nearest(alike: Mapping[str, Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
     """The name with the most settings in common; of several the one nearest to what the method has by default."""
-    usual = _usual(next(iter(alike.values()))) if len(alike) > 1 else {}
-    return max(alike, key=lambda name: (_shared(alike[name], settings), _shared(alike[name], usual)))
-
-
-def _usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a method has by default on this stream, with this memory and the like; nothing is known of others' own."""
-    with contextlib.suppress(BadInput, *documents.WRONG):
-        if all(settings[kind] in registry.BUILT_IN[kind] for kind in ("method", "stream", "network")):
-            default = Experiment.of(**{key: settings[key] for key in ("method", *ALWAYS) if key in settings})
-            return documents.described_by(default.document())["settings"]
-    return {}
+    default = usual(next(iter(alike.values()))) if len(alike) > 1 else {}
+    return max(alike, key=lambda name: (_shared(alike[name], settings), _shared(alike[name], default)))
 
 
 def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
