@@ -1,17 +1,21 @@
-"""Run what the reproduction lacks, in order of value, on this machine's GPU, and keep a record of each in results/.
+"""Run what the reproduction lacks on this machine's GPU, and keep a record of each run in results/.
 
 python docs/reproduce.py                             what is on record, what is lacking, and about how long it takes
-python docs/reproduce.py --data DIR [--minutes N]    run it, or as much of it as fits into N minutes
+python docs/reproduce.py --data DIR [--minutes N]    run it, or the most valuable of it that fits into N minutes
 
-Stopped, killed or out of time, the same command goes on. Runs that are complete under --out, from wherever they came,
-are kept and not run. On a machine that is lent for a while, `--carry FILE` unpacks what was left unfinished there the
-last time, and packs up at the end what is unfinished now.
+Of what it takes the longest runs begin first, so that short ones fill up the end. Stopped, killed or out of time, the
+same command goes on. Runs that are complete under --out, from wherever they came, are kept and not run. On a machine
+that is lent for a while, `--carry FILE` takes up what was left unfinished there the last time, and leaves at the end
+what is unfinished now, in pieces FILE.0, FILE.1, … that small transfers have room for.
 """
 
 import argparse
 import contextlib
 import functools
+import glob
+import io
 import json
+import math
 import os
 import re
 import signal
@@ -106,7 +110,8 @@ START = 1  # minute from a process's start to full speed
 DEVICE, PRECISION = "cuda", "bfloat16"
 UNKNOWN = 4.0  # minutes a run of a method takes of which there is no record
 LATEST = 3  # records of a method that say what it takes: the code gets faster
-ROOM = 1000  # MiB of unfinished runs to carry; a checkpoint of a ResNet-18 has about 45
+ROOM = 50.0  # MiB of unfinished runs to carry; one of a ResNet-18 has 43, with a memory of 5120 images 58
+PIECE = 15 * 2**20  # bytes of a file of them
 CHECKPOINTS = "600"  # seconds between two of a run: all runs wait for the thread that writes one, 0.2 to 0.7 s
 
 
@@ -151,12 +156,15 @@ def gpu_minutes(runs: dict[Experiment, dict]) -> dict[Experiment, float]:
 
 
 def costs(runs: dict[Experiment, dict]) -> dict[str, float]:
-    """Minutes of the GPU a run on all classes takes, by what tables call it: the median of the latest records."""
-    of: dict[str, list[float]] = {}
+    """Minutes of the GPU a run on all classes takes, by what tables call it: the median of the latest records. Of runs
+    on some of them, which have the GPU's start in them as often, only where there are no others."""
+    of: dict[str, list[tuple[bool, float]]] = {}
     minutes = gpu_minutes(runs)
     for experiment in sorted(runs, key=lambda e: runs[e]["provenance"]["finished"]):
-        of.setdefault(experiment.label, []).append(minutes[experiment] / share(experiment))
-    return {label: median(values[-LATEST:]) for label, values in of.items()}
+        part = share(experiment)
+        of.setdefault(experiment.label, []).append((part < 1, minutes[experiment] / part))
+    whole = {label: [value for some, value in values if not some] for label, values in of.items()}
+    return {label: median((whole[label] or [value for _, value in of[label]])[-LATEST:]) for label in of}
 
 
 def cost(experiment: Experiment, known: dict[str, float]) -> float:
@@ -191,34 +199,61 @@ def cells(table: str) -> dict[str, list[Experiment]]:
     return {label: row for label, row in every.items() if published(table, label)}
 
 
-def chosen(minutes: float, store: Store) -> list[Experiment]:
+def begun(experiment: Experiment, store: Store) -> float:
+    """How much of it is done, if it has a checkpoint to go on from; else 0."""
+    part, epochs = store.part(experiment), experiment.training.epochs * (experiment.stream.get("tasks") or 1)
+    if not (part / CHECKPOINT).exists():
+        return 0.0
+    with contextlib.suppress(FileNotFoundError):
+        return min(sum(line["event"] == "epoch" for line in read_lines(part)) / epochs, 1.0)
+    return 0.0
+
+
+def chosen(minutes: float, store: Store, carried: bool = False) -> list[Experiment]:
     """What fits into so many minutes: begun runs first, then by value; of these the long ones first, so that short ones
-    fill up the end, when runs are no longer enough for the whole GPU."""
+    fill up the end, when runs are no longer enough for the whole GPU. What has to be `carried` over several such times,
+    for none is long enough, is begun, too, while there is half of one left."""
     lacking = {experiment: cost for _, _, of in progress() for experiment, cost in of.items()}
-    begun = lambda experiment: (store.part(experiment) / CHECKPOINT).exists()
+    done = {experiment: begun(experiment, store) for experiment in lacking}
     fitting, left = [], minutes
-    for experiment in sorted(lacking, key=lambda e: not begun(e)):
-        if lacking[experiment] <= left:
+    for experiment in sorted(lacking, key=lambda e: not done[e]):
+        rest = lacking[experiment] * (1 - done[experiment])
+        if rest <= left or (carried and rest > minutes and left > minutes / 2):
             fitting.append(experiment)
-            left -= lacking[experiment]
-    return sorted(fitting, key=lambda e: (not begun(e), -lacking[e]))
+            left -= rest
+    return sorted(fitting, key=lambda e: (not done[e], -lacking[e]))
+
+
+def pieces(carried: Path) -> list[Path]:
+    """The files of an archive, in order."""
+    return sorted(carried.parent.glob(f"{glob.escape(carried.name)}.*"), key=lambda piece: int(piece.suffix[1:]))
 
 
 def unpack(carried: Path, out: Path) -> None:
-    """The unfinished runs of the last time."""
-    if carried.exists():
-        with tarfile.open(carried) as archive:
-            archive.extractall(out, filter="data")
+    """The unfinished runs of the last time; what is there already has got further."""
+    content = b"".join(piece.read_bytes() for piece in pieces(carried))
+    if not content:
+        return
+    there = {part.name for part in out.glob("*.part")}
+    with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+        new = [member for member in archive if member.name.partition("/")[0] not in there]
+        archive.extractall(out, new, filter="data")
 
 
-def pack_up(carried: Path, out: Path, room: float) -> None:
-    """The unfinished runs that have a checkpoint, the one that got furthest first, as far as there is room for them."""
-    furthest = lambda part: -(part / "metrics.jsonl").stat().st_size
-    with tarfile.open(carried, "w") as archive:
-        for part in sorted((at.parent for at in out.glob(f"*.part/{CHECKPOINT}")), key=furthest):
+def pack_up(carried: Path, todo: list[Experiment], store: Store, room: float) -> None:
+    """Of these runs the unfinished ones that have a checkpoint, who got furthest first, as far as there is room."""
+    packed, done = io.BytesIO(), {experiment: begun(experiment, store) for experiment in todo}
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for experiment in sorted(filter(done.get, todo), key=lambda e: -done[e]):
+            part = store.part(experiment)
             if (size := sum(file.stat().st_size for file in part.iterdir())) <= room:
                 archive.add(part, part.name)
                 room -= size
+    before, content = pieces(carried), packed.getvalue() if any(done.values()) else b""
+    for number, start in enumerate(range(0, len(content), PIECE)):
+        Path(f"{carried}.{number}").write_bytes(content[start : start + PIECE])
+    for piece in before[math.ceil(len(content) / PIECE) :]:
+        piece.unlink()
 
 
 def curves(folder: Path) -> dict:
@@ -255,8 +290,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder with the data sets")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no more than fits into so many")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="the runs' own folders")
-    parser.add_argument("--carry", type=Path, metavar="FILE", help="an archive of unfinished runs, read and written")
-    parser.add_argument("--room", type=float, default=ROOM, metavar="MIB", help="what that archive may have")
+    parser.add_argument("--carry", type=Path, metavar="FILE", help="unfinished runs, read and written in pieces")
+    parser.add_argument("--room", type=float, default=ROOM, metavar="MIB", help="what they may take")
     given = parser.parse_args()
     store = Store(given.out)
     if given.carry:
@@ -268,7 +303,7 @@ def main() -> None:
         print(f"{what}: {there} on record, {len(lacking)} to run, about {sum(lacking.values()):.0f} minutes")
     if given.data is None:
         return
-    todo = chosen(given.minutes - START, store)
+    todo = chosen(given.minutes - START, store, carried=given.carry is not None)
     tell = lambda experiment, line: keep(experiment, store) if line is DONE else None
     try:
         with ending(given.minutes):
@@ -277,7 +312,7 @@ def main() -> None:
         sys.exit(f"{error}")
     finally:
         if given.carry:
-            pack_up(given.carry, given.out, given.room * 2**20)
+            pack_up(given.carry, todo, store, given.room * 2**20)
     if wrong := [f"{e.name}: {outcome}" for e, outcome in zip(todo, outcomes) if isinstance(outcome, Exception)]:
         sys.exit("\n".join(wrong))
 

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from statistics import fmean
 
@@ -18,7 +17,7 @@ from everlearn.cli.app import app
 from everlearn.collection import collect
 from everlearn.experiments import legacy
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store
+from everlearn.experiments.store import CHECKPOINT, Store
 
 ROOT = Path(__file__).parents[1]
 RECORDS = [
@@ -174,7 +173,8 @@ def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):
     plan = [("one", str(tmp_path / "mine.toml"), "er", 1)]
     for name, value in (("PLAN", plan), ("DEVICE", "cpu"), ("PRECISION", "float32")):
         monkeypatch.setattr(reproduce, name, value)
-    words, perform = ["--data", str(tmp_path), "--carry", str(tmp_path / "carried.tar")], reproduce.perform
+    words, perform = ["--data", str(tmp_path), "--carry", str(tmp_path / "carried")], reproduce.perform
+    monkeypatch.setattr(reproduce, "PIECE", 20_000)
 
     def run(out: str) -> None:
         monkeypatch.setattr(sys, "argv", ["reproduce.py", "--out", str(tmp_path / out), *words])
@@ -189,12 +189,13 @@ def test_a_run_the_time_cut_off_goes_on_elsewhere(tmp_path, monkeypatch):
     with pytest.raises(SystemExit, match="the time is up"):
         run("here")
     assert not (tmp_path / "results").exists() and not (tmp_path / "there").exists()
+    sizes = [piece.stat().st_size for piece in reproduce.pieces(tmp_path / "carried")]
+    assert len(sizes) > 2 and set(sizes[:-1]) == {20_000} and 0 < sizes[-1] <= 20_000
     monkeypatch.setattr(reproduce, "perform", perform)
     run("there")
     (record,) = (json.loads(path.read_text()) for path in (tmp_path / "results" / "digits").iterdir())
     assert record["provenance"]["resumed"] == 1
-    with tarfile.open(tmp_path / "carried.tar") as archive:
-        assert archive.getnames() == [], "nothing is left unfinished"
+    assert not list(tmp_path.glob("carried.*")), "nothing is left unfinished"
 
 
 def test_the_end_of_the_time_ends_what_is_under_way(monkeypatch):
@@ -218,8 +219,42 @@ def test_begun_runs_go_first_then_long_ones(tmp_path, monkeypatch):
     store = Store(tmp_path)
     assert reproduce.chosen(11, store) == [two, three, one], "by value: 2 + 5 + 4, and the last does not fit"
     store.part(four).mkdir()
-    (store.part(four) / "checkpoint").touch()
-    assert reproduce.chosen(11, store) == [four, two, one]
+    (store.part(four) / CHECKPOINT).touch()
+    (store.part(four) / "metrics.jsonl").write_text('{"event": "epoch"}\n' * 3)  # of five: 1.2 of 3 minutes are left
+    assert reproduce.chosen(8.3, store) == [four, two, one]
+    assert reproduce.chosen(1.5, store) == [four]
+
+
+def test_a_run_no_time_is_long_enough_for_is_begun_if_it_can_be_carried(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    one, two, three = (Experiment.of("er", epochs=1, seed=seed) for seed in range(3))
+    monkeypatch.setattr(reproduce, "progress", lambda: iter([("", 0, {one: 4.0, two: 50.0, three: 50.0})]))
+    store = Store(tmp_path)
+    assert reproduce.chosen(10, store) == [one]
+    assert reproduce.chosen(10, store, carried=True) == [two, one]
+    assert reproduce.chosen(7, store, carried=True) == [one], "less than half of the time is left"
+
+
+def test_what_is_taken_up_does_not_replace_what_has_got_further(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import reproduce
+
+    store, (one, two) = Store(tmp_path / "out"), (Experiment.of("er", epochs=1, seed=seed) for seed in range(2))
+    for experiment, epochs in ((one, 1), (two, 3)):
+        store.part(experiment).mkdir(parents=True)
+        (store.part(experiment) / CHECKPOINT).write_text("older")
+        (store.part(experiment) / "metrics.jsonl").write_text('{"event": "epoch"}\n' * epochs)
+    reproduce.pack_up(tmp_path / "carried", [one], store, 2**20)
+    (store.part(one) / CHECKPOINT).write_text("newer")
+    reproduce.unpack(tmp_path / "carried", store.root)
+    assert (store.part(one) / CHECKPOINT).read_text() == "newer"
+    reproduce.unpack(tmp_path / "carried", tmp_path / "elsewhere")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == [store.part(one).name], "two is not wanted"
+    reproduce.pack_up(tmp_path / "carried", [one, two], store, room=70)  # bytes: for one of them
+    reproduce.unpack(tmp_path / "carried", tmp_path / "third")
+    assert [path.name for path in (tmp_path / "third").iterdir()] == [store.part(two).name], "which got further"
 
 
 def first(curves, epochs: int):
