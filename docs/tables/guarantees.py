@@ -3,7 +3,7 @@
 import re
 
 from tables.records import files, record
-from tables.text import code, markdown, wrapped
+from tables.text import code, markdown, short, wrapped
 
 
 def guarantees() -> str:
@@ -13,7 +13,7 @@ def guarantees() -> str:
         command = re.sub(r" --(out|official|lines|noticed) \S+", "", r["command"])
         rows.append([f"{r['claim']} `{r['name']}`", f"{r['tried']:,}", f"{r['held']:,}"])
         failed += [wrapped(f"- `{r['name']}`: {f['group']}, {code(f['case'])}: {f['wrong']}.") for f in r["failures"]]
-        records.append(f"- `{command}`: commit {r['commit'][:10]}, {r['machine']}, {r['seconds']:,.0f} s.")
+        records.append(f"- `{command}`: commit {short(r['commit'])}, {r['machine']}, {r['seconds']:,.0f} s.")
     return "\n\n".join(
         [
             markdown(["what holds, and the script", "tried", "held"], rows),
@@ -40,7 +40,7 @@ def installs() -> str:
     ]
     about = "; ".join(f"{name}, {size / 1000:.0f} kB" for name, size in document["built"].items())
     header = ["Python, and the rest", *beside, "steps, wheel + sdist", "CUDA packages"]
-    return f"{markdown(header, rows)}\n\nRecord: commit {document['commit'][:10]}; {about}."
+    return f"{markdown(header, rows)}\n\nRecord: commit {short(document['commit'])}; {about}."
 
 
 TABLES = {"guarantees": guarantees, "installs": installs}

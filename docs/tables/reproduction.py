@@ -11,7 +11,7 @@ from everlearn.experiments.published import published
 from everlearn.experiments.studies import FAMILIES, SIX, STUDIES
 from everlearn.report.tables import SHOWN, compared
 from tables.records import as_published, every_run, files, groups, named, record
-from tables.text import gained, markdown
+from tables.text import gained, markdown, short
 
 NAMED = ["method", "memory", "weights"]
 
@@ -129,7 +129,7 @@ def each(stream: str = "cifar10") -> str:
         figures = [run[setting][metric] for setting, metric in SHOWN]
         cells = ["–" if number is None else f"{number:.2f}" for number in figures]
         commit = str(run["provenance"]["commit"])
-        cells += [f"{run['seconds']:.0f}", device(run) if devices[1:] else "", commit[:10] + "+" * commit.endswith("+")]
+        cells += [f"{run['seconds']:.0f}", device(run) if devices[1:] else "", short(commit)]
         rows.append([*told(named(run)), str(experiment(run).seed), *cells])
     header = [*NAMED, "seed", "Class-IL ACC", "BWT", "Task-IL ACC", "BWT", "seconds", "device", "commit"]
     under = "" if devices[1:] else f"\n\nAll of them ran on the same kind of device: {devices[0]}."

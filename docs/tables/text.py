@@ -28,10 +28,15 @@ def gained(gain: dict, digits: int = 2) -> str:
     return f"{gain['mean']:+.{digits}f}{half}"
 
 
+def short(commit: str) -> str:
+    """A commit's first letters, and a + if there were changes besides."""
+    return commit[:10] + "+" * commit.endswith("+")
+
+
 def provenance(document: dict) -> str:
     p = document["provenance"]
     every = lambda key: p[key] if isinstance(p[key], list) else [p[key]]
     versions = (", ".join(f"{name} {version}" for name, version in of.items()) for of in every("versions"))
-    commits = " and ".join(commit[:10] for commit in every("commit") if commit) or "not noted"
+    commits = " and ".join(map(short, filter(None, every("commit")))) or "not noted"
     parts = [f"commit {commits}", *every("device"), *versions]
     return wrapped(f"Record: {document['study']}, {', '.join(parts)}, {p['finished'][:10]}.")
