@@ -832,6 +832,40 @@ def test_ctrl_c_while_it_imports_is_one_sentence_too():
         assert process.returncode == 130 and re.fullmatch(r"everlearn: stopped.*\n", stderr), stderr
 
 
+@pytest.mark.parametrize(("ended", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_that_ends_it_is_one_sentence_even_while_workers_are_started(ended, code):
+    """Sent to the command alone, which ends its workers."""
+    words, starting = (
+        "from everlearn import cli; cli.main()",
+        "from everlearn.launchers import local; pool = local._pool",
+    )
+    told = (
+        f"{starting}; local._pool = lambda *of: (print(flush=True), (yield from pool(*of)))[1]; local.cores = lambda: 2"
+    )
+    command = [
+        sys.executable,
+        "-c",
+        f"{told}; {words}",
+        "run",
+        "er",
+        *QUICK.split(),
+        "--epochs",
+        "100000",
+        "--seeds",
+        "2",
+    ]
+    own = dict(env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, preexec_fn=interruptible)
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    started = [subprocess.Popen(command, **pipes, **own) for _ in range(3)]
+    for process, pause in zip(started, (0.05, 0.5, 1.0)):
+        process.stdout.readline()
+        time.sleep(pause)
+        process.send_signal(ended)
+    for process in started:
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == code and re.fullmatch(r"everlearn: stopped.*\n", stderr), stderr
+
+
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_what_a_terminal_has_no_letter_for_is_replaced(monkeypatch, encoding):
     """± in a table, … in a sentence, a name of a class."""

@@ -34,6 +34,8 @@ FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 WHOLE = 10_000  # letters of a sentence
+STOPPED = "stopped; complete runs are kept, and the same command goes on with the others where they were"
+ENDED = (129, 143)  # by SIGHUP, by SIGTERM
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
 
 
@@ -149,7 +151,11 @@ def answered(function: Callable) -> Callable:
             with ranks.process_group(), _noticed():
                 function(*args, **kwargs)
         except KeyboardInterrupt:
-            fail("stopped; complete runs are kept, and the same command goes on with the others where they were", 130)
+            fail(STOPPED, 130)
+        except SystemExit as error:
+            if error.code in ENDED:
+                fail(STOPPED, error.code)
+            raise
         except (BrokenPipeError, typer.Exit):  # what an exit code stands for has been said
             raise
         except Exception as error:

@@ -126,7 +126,7 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     context: Any = multiprocessing.get_context("forkserver" if serves else "spawn")
     if serves:
         context.set_forkserver_preload(["everlearn.launchers.local", "sklearn.datasets", "sklearn.model_selection"])
-    with _uninterrupted():
+    with endings.exits(late=True), _uninterrupted():
         records = context.Queue()
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
     processes, begun = {}, {}  # by number, and of each run that of its process
@@ -142,12 +142,13 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
 
     running: dict[Future, Experiment] = {}
     try:
-        with _uninterrupted():
+        with endings.exits(late=True), _uninterrupted():
             for number, experiment in enumerate(todo):
                 running[pool.submit(_work, number, experiment, job)] = experiment
         processes = dict(pool._processes)
         while running:
-            finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
+            with endings.exits():
+                finished, _ = wait(running, timeout=0.1, return_when=FIRST_COMPLETED)
             pass_on()
             for future in finished:
                 outcome = future.result()
@@ -233,9 +234,9 @@ def _begin(records) -> None:
     gc.freeze()  # what the imports left need not be looked through again
     records.cancel_join_thread()  # what nobody reads any more must not hold up the end
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _stop)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()
+    signal.signal(signal.SIGTERM, _stop)  # last: an exit in here would be a traceback, and nothing has begun
 
 
 def _stop(*_) -> None:
@@ -244,9 +245,9 @@ def _stop(*_) -> None:
 
 
 def _work(number: int, experiment: Experiment, job: Job) -> Exception | None:
-    _records.put((number, {"event": BEGUN, "process": os.getpid()}))
     tell = lambda record: _records.put((number, {key: record[key] for key in PASSED if key in record}))
     try:
+        _records.put((number, {"event": BEGUN, "process": os.getpid()}))
         return attempted(job, experiment, tell)
     except SystemExit:
         os._exit(ENDED)  # a pool's worker would take the next run

@@ -92,6 +92,26 @@ def between_steps() -> Iterator[bool]:
 
 
 @contextlib.contextmanager
+def exits(late: bool = False) -> Iterator[None]:
+    """Inside, a signal that would end the process at once is an exit, so that it can put things in order; a `late` one
+    waits for the end."""
+    if not _main_thread():
+        yield
+        return
+    heard: list[int] = []
+    ended = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ended:
+        signal.signal(number, (lambda number, frame: heard.append(number)) if late else _exit)
+    try:
+        yield
+    finally:
+        for number in ended:
+            signal.signal(number, signal.SIG_DFL)
+    if heard:
+        _exit(heard[0], None)
+
+
+@contextlib.contextmanager
 def resumable(save: Callable[[], None]) -> Iterator[None]:
     """A run that is left inside has its state saved."""
     try:
@@ -130,4 +150,8 @@ def _act(number: int, frame: FrameType | None) -> None:
     if callable(usual):
         usual(number, frame)
     else:
-        raise SystemExit(128 + number)
+        _exit(number, frame)
+
+
+def _exit(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
