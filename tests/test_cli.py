@@ -832,32 +832,35 @@ def test_ctrl_c_while_it_imports_is_one_sentence_too():
         assert process.returncode == 130 and re.fullmatch(r"everlearn: stopped.*\n", stderr), stderr
 
 
+TOLD = """# It says when it begins to start workers.
+import sys
+
+from everlearn import cli
+from everlearn.launchers import local
+
+if __name__ == "__main__":
+    pool, local.cores = local._pool, lambda: 2
+
+    def telling(*of):
+        print(file=sys.__stdout__, flush=True)
+        yield from pool(*of)
+
+    local._pool = telling
+    cli.main()
+"""
+
+
 @pytest.mark.parametrize(("ended", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_a_signal_that_ends_it_is_one_sentence_even_while_workers_are_started(ended, code):
     """Sent to the command alone, which ends its workers."""
-    words, starting = (
-        "from everlearn import cli; cli.main()",
-        "from everlearn.launchers import local; pool = local._pool",
-    )
-    told = (
-        f"{starting}; local._pool = lambda *of: (print(flush=True), (yield from pool(*of)))[1]; local.cores = lambda: 2"
-    )
-    command = [
-        sys.executable,
-        "-c",
-        f"{told}; {words}",
-        "run",
-        "er",
-        *QUICK.split(),
-        "--epochs",
-        "100000",
-        "--seeds",
-        "2",
-    ]
+    Path("told.py").write_text(TOLD)
+    words = ["run", "er", *QUICK.split(), "--epochs", "100000", "--seeds", "2"]
+    command = [sys.executable, "told.py", *words]
     own = dict(env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}, preexec_fn=interruptible)
     pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    started = [subprocess.Popen(command, **pipes, **own) for _ in range(3)]
-    for process, pause in zip(started, (0.05, 0.5, 1.0)):
+    pauses = (0.05, 0.5, 1.0)
+    started = [subprocess.Popen([*command, "--out", str(pause)], **pipes, **own) for pause in pauses]
+    for process, pause in zip(started, pauses):
         process.stdout.readline()
         time.sleep(pause)
         process.send_signal(ended)

@@ -144,7 +144,7 @@ def test_a_difference_is_told_on_the_same_seeds(made, tmp_path):
     write(tmp_path, result_of(made), acc=0.0, seed=9)
     found = {row.label: row for row in collect([tmp_path]).rows}
     gain = found["er, lr = 0.5"].gain(found["er, lr = 0.1"])
-    assert (gain.mean, gain.better, gain.seeds) == (12.0, 3, 3)
+    assert (gain.mean, gain.ahead, gain.seeds) == (12.0, 3, 3)
     assert gain.half_width == pytest.approx(4.302653 * 2 / 3**0.5, abs=1e-4)
     assert found["er, lr = 0.5"].spread() == {"mean": 72.0, "std": 2.0}
 
@@ -507,3 +507,26 @@ def test_a_setting_that_only_some_rows_of_a_method_have_is_told_of_many_rows(mad
     (at,) = [number for number, row in enumerate(told) if row[0] == "average"]
     assert {row[1] for row in told[at : at + 2]} == {"–", "0.9"}
     assert "interval" not in {row[0] for row in told}, "only the relation has one, and all of its rows the same"
+
+
+def test_what_may_not_be_looked_into_is_passed_over(made, tmp_path, monkeypatch):
+    write(tmp_path / "runs", result_of(made))
+    (tmp_path / "runs" / "locked").mkdir()
+    scandir = os.scandir
+
+    class Locked:
+        name, path = "locked", str(tmp_path / "runs" / "locked")
+
+        def is_dir(self):
+            raise PermissionError(13, "Permission denied", self.path)
+
+    class Entries(list):
+        __enter__ = lambda self: self
+        __exit__ = lambda self, *error: None
+
+    def entries(folder):
+        with scandir(folder) as found:
+            return Entries(Locked() if entry.name == "locked" else entry for entry in found)
+
+    monkeypatch.setattr(folders.os, "scandir", entries)
+    assert [row.label for row in collect([tmp_path / "runs"]).rows] == ["er"]

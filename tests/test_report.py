@@ -282,7 +282,7 @@ def test_values_read_back_from_the_page_are_the_records(visit, made):
     for gain in [g for g in visit.column("gain") if g != "measured on this"]:
         ours = found.row("rer").gain(found.row("er"))
         sign = "+" if ours.mean > 0 else ""
-        expected = f"{sign}{ours.mean:.2f} ± {ours.half_width:.2f} ({ours.better} of {ours.seeds})"
+        expected = f"{sign}{ours.mean:.2f} ± {ours.half_width:.2f} ({ours.ahead} of {ours.seeds})"
         assert gain == expected.replace("-", "−")
     cells = {(c["task"], c["after"]): c["mean"] for c in visit.shown("matrix-base")}
     runs = found.row("er").runs

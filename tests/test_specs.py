@@ -303,7 +303,7 @@ def test_a_launcher_of_ones_own_performs_a_study():
     )
     Path("mine.toml").write_text('seeds = 2\n[[grid]]\nmethod = ["er", "mine.py:Brier"]\nmemory = 20\nepochs = 1\n')
     told = call("study mine.toml --on here.py:launch --launcher-option queue=short -q")
-    assert told.exit_code == 0 and told.stdout.startswith("4 {'queue': 'short'}\n") and len(kept()) == 4
+    assert told.exit_code == 0 and told.stderr.startswith("4 {'queue': 'short'}\n") and len(kept()) == 4
 
 
 # Names ----------------------------------------------------------------------------------------------------------------
@@ -518,6 +518,16 @@ def test_a_network_that_cannot_take_the_streams_images_is_refused_in_words(mine)
     assert "the network cannot take uint8 samples of shape (1, 8, 8) (" in answer(
         f"run er --network net.py:make {QUICK}"
     )
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_ones_own_code_prints_is_no_part_of_the_results(mine, workers):
+    mine.write_text(BRIER.replace("truth = F", "print('hello')\n        truth = F"))
+    own = "from everlearn.launchers import local; from everlearn import cli"
+    words = ["run", "mine.py:Brier", *QUICK.split(), "--seeds", "2", "--json", "-q"]
+    command = [sys.executable, "-c", f"{own}; local.cores = lambda: {workers}; cli.main()", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert len(json.loads(done.stdout)["runs"]) == 2 and "hello" in done.stderr
 
 
 def test_a_batch_of_very_many_rows_is_chosen_in_no_time():

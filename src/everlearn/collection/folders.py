@@ -79,7 +79,7 @@ class Look:
                 self._document(path, status, found, strange)
             elif not self._run(path, found) and depth < DEEPEST:
                 inner = self._folder(path, depth + 1)
-                saved = (path / LEARNER).is_file()  # by teach, say, beside the run it comes from: nothing to compare
+                saved = _stat(path / LEARNER)  # by teach, say, beside the run it comes from: nothing to compare
                 found.add(inner if inner.anything() or saved else _nothing(path))
         if found.anything():
             found.add(strange)
@@ -90,7 +90,7 @@ class Look:
     def _run(self, folder: Path, found: Found) -> bool:
         """Is it a run's folder? Then what there is of it is found."""
         status = _stat(folder / RESULT)
-        if status is None and not any((folder / name).exists() for name in SIGNS) and folder.exists():
+        if status is None and not any(_stat(folder / name) for name in SIGNS) and _stat(folder):
             return False
         if folder.suffix == ".part":
             try:
@@ -99,7 +99,7 @@ class Look:
                 self._run(folder.with_name(folder.name.removesuffix(".part")), found)
         elif status is not None:
             self._remembered(folder, f"{self._relative(folder)}/", lambda: self._result(folder), found)
-        elif folder.exists():  # and was not moved away between the two looks
+        elif _stat(folder):  # and was not moved away between the two looks
             found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
         return True
 
@@ -182,7 +182,7 @@ class Look:
         except OSError:
             lines, touched = b"", os.stat(folder).st_mtime
         of = lambda event: sum(line.startswith(b'{"event": "%b"' % event) for line in lines.split(b"\n")[:-1])
-        there = (folder / CHECKPOINT).exists()
+        there = _stat(folder / CHECKPOINT) is not None
         settings, total = known["settings"], _epochs(known["settings"])
         name = folder.resolve().name.removesuffix(".part")
         done = of(b"epoch")
@@ -211,7 +211,7 @@ def _nothing(folder: Path) -> Found:
 
 def _no_result(folder: Path, why: str) -> Problem:
     """A run's folder whose result is none, or a folder of somebody else's with a file of that name."""
-    if any((folder / name).exists() for name in SIGNS):
+    if any(_stat(folder / name) for name in SIGNS):
         return Problem("damaged", folder, why)
     return Problem("foreign", folder, "its result.json is no record of a run")
 
@@ -246,7 +246,10 @@ def _entries(folder: Path, found: Found) -> Iterator[tuple[str, bool, os.stat_re
     for entry in listed:
         if entry.name.startswith(".") or entry.name.endswith(".old"):
             continue
-        is_folder = entry.is_dir()
+        try:
+            is_folder = entry.is_dir()
+        except OSError:  # a link that may not be followed
+            continue
         if is_folder and not (entry.is_symlink() and _leads_up(entry.path, folder)):
             yield entry.name, True, None
         elif not is_folder and entry.name.endswith(".json"):

@@ -29,11 +29,11 @@ class Repeat(NamedTuple):
 
 
 class Gain(NamedTuple):
-    """A mean difference on the same seeds; half of its 95 % interval (None of one seed), how many seeds are better."""
+    """A mean difference on the same seeds; half of its 95 % interval (None of one seed), on how many it is ahead."""
 
     mean: float
     half_width: float | None
-    better: int
+    ahead: int
     seeds: int
 
 
@@ -130,8 +130,8 @@ class Row:
         found = metrics.paired(differences)
         if found is None:
             return None
-        better = found["ahead"] if HIGHER[metric] else sum(value < 0 for value in differences)
-        return Gain(found["mean"], found["half_width"], better, found["seeds"])
+        ahead = found["ahead"] if HIGHER[metric] else sum(value < 0 for value in differences)
+        return Gain(found["mean"], found["half_width"], ahead, found["seeds"])
 
     @property
     def repeated(self) -> tuple[int, int]:

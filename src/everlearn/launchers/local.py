@@ -228,7 +228,7 @@ def _uninterrupted() -> Iterator[None]:
 def _begin(records) -> None:
     """A worker. Ctrl-C is the parent's business; terminated, or an orphan, it removes its unfinished run and ends."""
     global _records
-    _records = records
+    _records, sys.stdout = records, sys.stderr  # what somebody's code prints; stdout is for results
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", Notice)  # said by the parent, which has looked at the data
     gc.freeze()  # what the imports left need not be looked through again

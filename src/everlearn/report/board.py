@@ -88,7 +88,7 @@ def _gain(found: tuple[str, Gain | None] | None) -> str:
 
 
 def _ahead(found: tuple[str, Gain | None] | None) -> str:
-    return f"{found[1].better} of {found[1].seeds}" if found and found[1] else ""
+    return f"{found[1].ahead} of {found[1].seeds}" if found and found[1] else ""
 
 
 def _notes(collection: Collection, gained: Gains) -> Iterator[str]:

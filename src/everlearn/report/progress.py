@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -138,7 +139,8 @@ def watched(
             display.say(f"{len(there)} of {len(experiments)} runs are there already")
         if lost := [e for e in there if more.get("keep") and not (store.path(e) / NETWORK).exists()]:
             display.say(f"the network of {plural(len(lost), 'run')} was not kept; with --fresh it is")
-        outcomes = launchers.perform(experiments, store, fresh=fresh, report=display.report, **more)
+        with contextlib.redirect_stdout(sys.stderr):  # what somebody's code prints: stdout is for results
+            outcomes = launchers.perform(experiments, store, fresh=fresh, report=display.report, **more)
     wrong = {e.name: outcome for e, outcome in zip(experiments, outcomes) if isinstance(outcome, Exception)}
     if wrong and not keep_going:
         name, error = next(iter(wrong.items()))
