@@ -77,7 +77,7 @@ def _totals(sums, parts, batch, channel, known, channels):
 @triton.jit
 def _moments(x, sums, rows, channels, share, EVEN: tl.constexpr, ROWS: tl.constexpr):
     """Σ d and Σ d², d = x − the batch's first row. That is near its mean, so that the squares lose next to nothing; a
-    first row that is far off (the only one of its kind in 32,768) costs at most 2 % of the variance."""
+    first row that is far off (the only one of its kind in 32,768) costs up to 2 % of the variance, or little more."""
     batch, channel, known, start, count = _place(rows, channels, share)
     wide: tl.constexpr = sums.dtype.element_ty
     origin = tl.load(x + batch * rows * channels + channel, known, 0).to(wide)[None, :]
