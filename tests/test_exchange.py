@@ -13,11 +13,12 @@ from conftest import learner_of, toy
 
 import everlearn
 from everlearn.core import ranks
+from everlearn.core.filling import any_there
 from everlearn.core.memory import Memory
 from everlearn.core.norm import Norm
 from everlearn.core.plan import Draw, plan_epoch, reservoir, sharded
 from everlearn.core.tape import Tape
-from everlearn.core.theta import MainNet, _any_there
+from everlearn.core.theta import MainNet
 from everlearn.errors import BadInput, Stopped
 from everlearn.weightings.bilevel import slope
 
@@ -184,7 +185,7 @@ def test_a_tape_is_of_all_rows_and_goes_on_with_ones_own(on_two):
 def test_a_batch_moves_statistics_if_any_rank_has_a_sample_of_it(on_two):
     batches = [torch.zeros(2, 1)] * 3
     of = lambda: [None, torch.tensor([False, ranks.rank() == 1]), torch.tensor([False, False])]
-    moved = lambda: [None if some is None else bool(some) for some in _any_there(batches, of())]
+    moved = lambda: [None if some is None else bool(some) for some in any_there(batches, of())]
     assert on_two(moved) == [[None, True, False]] * 2
 
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import everlearn
 from everlearn import Average, Snapshot
-from everlearn.core import theta
+from everlearn.core import filling, theta
 from everlearn.core.layout import Layout, Rounded, write_back
 from everlearn.core.norm import Norm
 from everlearn.core.seeding import Randomness, seeded
@@ -381,18 +381,18 @@ def test_a_network_in_use_is_at_rest_once_it_is_resized():
 def test_rows_without_a_sample_are_filled_with_samples_of_the_first_batch_by_turns():
     first, old = torch.arange(4.0).view(2, 2), torch.full((5, 2), 9.0)
     there = torch.tensor([True, False, False, True, False])
-    filled = theta._filled([first, old], [None, there])
+    filled = filling.filled([first, old], [None, there])
     assert filled[0] is first
     assert filled[1].tolist() == [[9, 9], [2, 3], [0, 1], [9, 9], [0, 1]]
-    assert theta._filled([first, old], ())[1] is old
+    assert filling.filled([first, old], ())[1] is old
     with pytest.raises(ValueError):
-        theta._filled([first, old], [None])
+        filling.filled([first, old], [None])
 
 
 def test_a_batch_moves_statistics_if_it_has_a_sample():
     batches = [X, X, X]
-    assert theta._any_there(batches, ()) == [None] * 3
-    found = theta._any_there(batches, [None, torch.tensor([False, True]), torch.tensor([False, False])])
+    assert filling.any_there(batches, ()) == [None] * 3
+    found = filling.any_there(batches, [None, torch.tensor([False, True]), torch.tensor([False, False])])
     assert found[0] is None and [bool(moves) for moves in found[1:]] == [True, False]
 
 

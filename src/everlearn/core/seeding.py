@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from everlearn.core.turns import each
+
 Value = TypeVar("Value")
 
 
@@ -66,13 +68,7 @@ class Randomness:
     def by_turns(self, steps: Iterator[Value]) -> Iterator[Value]:
         """Steps with pauses, in which the generators are the caller's. A swap takes microseconds, less than to find out
         whether a step has drawn anything."""
-        while True:
-            with self:
-                try:
-                    value = next(steps)
-                except StopIteration:
-                    return
-            yield value
+        return each(self, steps)
 
 
 def seeded(*key: int, device: str | torch.device = "cpu") -> Randomness:

@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.func import grad, vmap
 
 from everlearn.core import ranks
+from everlearn.core.filling import Rows, any_there, filled
 from everlearn.core.layout import Layout, Replaced, Rounded, write_back
 from everlearn.core.norm import Norm
 from everlearn.core.turns import Turns
 from everlearn.errors import BadInput, passed_on, shown
 
 SMALL = 2_000_000  # parameters
-Rows = Sequence[Tensor | None]  # of each batch, which rows are samples; None: all
 
 
 def small(parameters: int) -> bool:
@@ -66,24 +66,6 @@ def widen(layer: nn.Module, outputs: int) -> None:
             wide[:rows] = own.detach()[:rows]
             setattr(layer, name, nn.Parameter(wide, requires_grad=own.requires_grad))
     layer.out_features = outputs  # pyright: ignore[reportArgumentType]  # a linear layer's
-
-
-def _any_there(batches: Sequence[Tensor], there: Rows) -> list[Tensor | None]:
-    """Whether a batch has any sample, on any rank, and so moves running statistics; None: it surely has."""
-    if not there:
-        return [None] * len(batches)
-    some = lambda rows: ranks.all_reduce(rows.any().float())[0] > 0  # no control flow: a recorded step does it too
-    return [None if rows is None else some(rows) for rows in there]
-
-
-def _filled(batches: Sequence[Tensor], there: Rows) -> list[Tensor]:
-    """The batches with samples of the first one in rows without any."""
-    if not there:
-        return list(batches)
-    first, column = batches[0], lambda rows, x: rows.view(-1, *[1] * (x.ndim - 1))
-    partner = lambda x: first[torch.arange(len(x), device=x.device) % len(first)]
-    filled = lambda x, rows: x if rows is None else torch.where(column(rows, x), x, partner(x))
-    return [filled(x, rows) for x, rows in zip(batches, there, strict=True)]
 
 
 class MainNet:
@@ -359,7 +341,7 @@ class MainNet:
     def _separate(self, *batches: Tensor, there: Rows = ()) -> list[Tensor]:
         """One pass per batch: BatchNorm normalises each by its own statistics and moves once per batch, memory last."""
         with self.autocast:
-            return [self._passed(x, moves) for x, moves in zip(batches, _any_there(batches, there))]
+            return [self._passed(x, moves) for x, moves in zip(batches, any_there(batches, there))]
 
     def _passed(self, x: Tensor, moves: Tensor | None) -> Tensor:
         with contextlib.ExitStack() as kept:
@@ -377,7 +359,7 @@ class MainNet:
         try:
             answers = self._joint(*batches)
             if self._live:
-                self._move(_any_there(batches, there))
+                self._move(any_there(batches, there))
         finally:
             for norm in self._norms:
                 norm.groups, norm.seen = None, ()
@@ -401,7 +383,7 @@ class MainNet:
     def _joint(self, *batches: Tensor, there: Rows = ()) -> tuple[Tensor, ...]:
         """One pass over all batches, which then share their statistics; the first has samples for rows without one."""
         with self.autocast:
-            return self._answer(torch.cat(_filled(batches, there))).split([len(x) for x in batches])
+            return self._answer(torch.cat(filled(batches, there))).split([len(x) for x in batches])
 
     def _answer(self, x: Tensor) -> Tensor:
         features = reading(self.module) if self.reads else contextlib.nullcontext()

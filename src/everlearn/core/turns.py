@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Generator
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TypeVar
 
 import torch
@@ -41,17 +41,17 @@ class Turns:
             self._last, self._holder = self._holder, None
             self._lock.release()
 
-    def each(self, steps: Generator[Value, None, None]) -> Generator[Value, None, None]:
-        """Steps, each in a turn of its own: between two of them another thread may have one."""
-        with contextlib.closing(steps):
-            while True:
-                with self:
-                    try:
-                        value = next(steps)
-                    except StopIteration:
-                        return
-                yield value
-
     def __reduce__(self) -> tuple[type[Turns], tuple[torch.device]]:
         """A copy is nobody's yet."""
         return Turns, (self.device,)
+
+
+def each(within: AbstractContextManager, steps: Iterator[Value]) -> Iterator[Value]:
+    """Steps, each within this, and what comes between two of them without."""
+    while True:
+        with within:
+            try:
+                value = next(steps)
+            except StopIteration:
+                return
+        yield value

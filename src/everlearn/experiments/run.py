@@ -282,8 +282,8 @@ class Run:
             origin = provenance.here(self.device)  # of the code that runs, whatever becomes of its folder meanwhile
             measures, before, resumed = ([], 0.0, 0) if saved is None else self._resume(saved)
             commits = list(dict.fromkeys([*_read_commits(saved), origin["commit"]]))  # all that had a part in it
-            checks.answering(learner, self.tasks[0].train[0])
             with endings.at_once():
+                checks.answering(learner, self.tasks[0].train[0])
                 untrained, *rows = measures or [learner.evaluate(self.stream)]
             seconds = lambda: before + time.perf_counter() - start
 
@@ -388,8 +388,7 @@ def parameters(experiment: Experiment, data: Path | str | None = None) -> int:
 
 @functools.lru_cache(maxsize=64)
 def _parameters(network: Spec, stream: Spec, data: str | None) -> int:
-    of = load(stream, data)
-    make = look_up("network", network).thing
+    of, make = load(stream, data), look_up("network", network).thing
     return sum(p.numel() for p in networks.build(make, of.shape, of.classes, 0, **dict(network.options)).parameters())
 
 

@@ -67,9 +67,10 @@ class Answering(Checked):
     @torch.no_grad()
     def logits(self, x: Tensor) -> Tensor:
         """The network's answer to samples as stored, [N, classes]."""
-        answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
-        checks.answer(self, answer, len(x))
-        return answer
+        with self.net.turn:
+            answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
+            checks.answer(self, answer, len(x))
+            return answer
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
@@ -92,11 +93,12 @@ class Answering(Checked):
 
     def _scores(self, data: Any) -> Tensor:
         """A score per class for each sample, [N, classes]."""
-        checks.taught(self)
-        agree(self.columns, data)
-        x = self._stored(samples(data, self._like))
-        scores = self._judged(x)
-        missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
+        with self.net.turn:
+            checks.taught(self)
+            agree(self.columns, data)
+            x = self._stored(samples(data, self._like))
+            scores = self._judged(x)
+            missing = self.classes - scores.shape[1]  # a method may not have met the newest classes yet
         return nn.functional.pad(scores, (0, missing), value=-torch.inf) if missing else scores
 
     def _judged(self: Any, x: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from everlearn.core.plan import Draw
 from everlearn.core.seeding import Randomness
 from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet, small
+from everlearn.core.turns import each
 from everlearn.data import Inputs, Pixels, Task
 from everlearn.data import inputs as inputs_of
 from everlearn.errors import BadInput, number
@@ -290,7 +291,8 @@ class Learner(Answering, Estimator):
             )
         self._mark, self._learning, self._stopping, self._ended = mark, True, stopped, False
         try:
-            yield from self.net.turn.each(teaching.learn(self, task, report, drawing))
+            with contextlib.closing(teaching.learn(self, task, report, drawing)) as steps:
+                yield from each(self.net.turn, steps)
         finally:
             self._learning = False
             self.net.unbind()  # the network is its owner's again, whatever happened
