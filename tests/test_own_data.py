@@ -1103,10 +1103,10 @@ def test_epochs_that_cannot_be_are_refused_when_they_are_assigned(wrong):
 
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), float("inf"), "0.1", None])
-def test_a_learning_rate_that_cannot_be_is_refused_before_the_next_epoch(wrong):
+def test_a_learning_rate_that_cannot_be_is_refused_before_the_next_epoch(wrong, tmp_path):
     learner, before = taught(), taught()
     learner.sgd.lr = wrong
-    for teach in (learner.update, learner.observe):
+    for teach in (learner.update, learner.observe, lambda *_: learner.save(tmp_path / "saved")):
         with refused("lr"):
             teach(X, Y)
     learner.sgd.lr = 0.05

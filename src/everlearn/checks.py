@@ -334,10 +334,11 @@ def stream(learner, tasks: Iterable[Any]) -> list[Any]:
     return tasks
 
 
-def rate(learner) -> None:
+def rate(learner) -> float:
     """What its owner has set the learning rate to; 0 is the end of a schedule."""
     number("lr", learner.sgd.lr)
     learner.sgd.lr = float(learner.sgd.lr)
+    return learner.sgd.lr
 
 
 def between_tasks(learner) -> None:

@@ -138,8 +138,8 @@ def failure(error: Exception) -> Exception:
     """
     trace = "".join(traceback.format_exception(error))
     home = type(error).__module__.partition(".")[0]  # an error of another package may not survive the way
-    full = isinstance(error, OSError) and error.errno in FULL
-    files = full or (isinstance(error, OSError) and not foreign(error))  # of a run; somebody's method reads others
+    # Of a run's own files; somebody's method reads others.
+    files = isinstance(error, OSError) and (error.errno in FULL or not foreign(error))
     ours = files or isinstance(error, EverlearnError) or short_of_memory(error)
     if not (ours and home in ("builtins", "everlearn", "torch")):
         error = EverlearnError(located(error))

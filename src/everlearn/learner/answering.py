@@ -156,5 +156,5 @@ class Answering(Checked):
             return x, y.where(y < self.classes, -1), self.labels.numbers([int(c) for c in task.classes])
         names, codes = coded(self.labels.called(task, y) if whole else y)
         numbers = self.labels.numbers(names)
-        own = self.labels.numbers(self.labels.called(task, task.classes)) if whole else numbers
+        own = self.labels.numbers(self.labels.called(task, [*map(int, task.classes)])) if whole else numbers
         return x, torch.tensor(numbers)[codes], own

@@ -45,10 +45,11 @@ class Labels:
         """Is label n the number n?"""
         return all(type(name) is int and name == n for n, name in enumerate(self.names))
 
-    def called(self, task: Task, numbers: Iterable[Any]) -> list[Any]:
+    def called(self, task: Task, numbers: Any) -> Any:
         """A task's labels as they are called here: by the names of its stream where words are known, or as they are."""
-        words = task.names and self.names and all(isinstance(name, str) for name in self.names)
-        return [task.names[n] if words and 0 <= n < len(task.names) else n for n in map(int, numbers)]
+        if not (task.names and self.names and all(isinstance(name, str) for name in self.names)):
+            return numbers
+        return [task.names[n] if 0 <= n < len(task.names) else n for n in map(int, numbers)]
 
     def new(self, names: Sequence[Hashable]) -> list[Any]:
         """Those that are not known yet, in the order they will have: sorted, if they can be."""

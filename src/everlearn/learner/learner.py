@@ -232,7 +232,7 @@ class Learner(Answering, Estimator):
             checks.half("train", data)
             if data.test is not None:
                 checks.half("test", data)
-            names, codes = self.labels.called(data, data.classes), None
+            names, codes = self.labels.called(data, [*map(int, data.classes)]), None
             x = data.train[0]
         else:
             x, y = self._taught(data, labels)

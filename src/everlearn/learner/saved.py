@@ -87,7 +87,7 @@ def document(learner: Learner) -> dict[str, Any]:
         "everlearn": __version__,
         **known,
         "training": dataclasses.asdict(learner.training) | {"epochs": learner.epochs},
-        "lr": float(learner.sgd.lr),  # now: at the end of a schedule it may be 0, where no training begins
+        "lr": checks.rate(learner),  # now: at the end of a schedule it may be 0, where no training begins
         "memory": rows,
         "seed": learner.seed,
         "dtype": str(learner.dtype).removeprefix("torch."),
