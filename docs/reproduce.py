@@ -43,8 +43,8 @@ FOLDERS = (*STREAMS, "similarity")
 SIX = r"(r?er|r?er-ace|der\+\+|rder)"
 RULE = r"der\+\+\+consolidate"
 ALL = rf"({SIX}|{RULE})"
-# In order of value: what it is for, the study, its rows, seeds. What the main claims on CIFAR-10 rest on has three seeds
-# first. Then every cell of the six methods and the rule has one, then CIFAR-100 has three; then all else.
+# In order of value: what it is for, the study, its rows, seeds. First three seeds of what the main claims on CIFAR-10
+# rest on, then one of every cell of the six methods and the rule, then three of CIFAR-100; then all else.
 PLAN = [
     ("the six methods, memory 200 and 500, three seeds", "table1-cifar10", rf"{SIX}, M = (200|500)", 3),
     ("the rule on DER++, memory 200 and 500, three seeds", "outer-cifar10", rf"{RULE}, M = (200|500)", 3),

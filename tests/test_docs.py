@@ -295,6 +295,14 @@ def test_the_page_can_be_made_of_every_record_that_is_planned(tmp_path, monkeypa
     assert all(table[-1] == "0 |" for table in tables)
 
 
+def test_what_a_page_explains_is_what_it_lists(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from tables import reproduction
+
+    beyond = {(cell.study, cell.label) for cell in reproduction.rows_run().values() if abs(cell.apart) > 2}
+    assert reproduction.WHY.keys() <= beyond, "an explanation of a row that is no longer beyond two deviations"
+
+
 SCRIPTS = {path.stem for path in (ROOT / "docs").glob("*.py")} - {"conf"}  # which is Sphinx's
 
 

@@ -23,10 +23,15 @@ def related(curve: dict, task: int) -> list[int]:
     return [i for i, of in enumerate(curve["task"]) if of == task and curve["phase"][i] == "r"]
 
 
-def means(curve: dict, task: int, digits: int = 3) -> str:
+def means(curve: dict, task: int, digits: int) -> str:
     """The mean weights in these epochs, in the order of the terms."""
     epochs = related(curve, task)
     return ", ".join(f"{fmean(of[i] for i in epochs):.{digits}f}" for of in curve["weights"].values())
+
+
+def loudest(curve: dict, task: int) -> str:
+    """The largest mean loss on the memory in these epochs but the first."""
+    return f" ({max(curve['loss']['memory'][i] for i in related(curve, task)[1:]):.3f})"
 
 
 def tasks(number: int) -> list[str]:
@@ -34,30 +39,18 @@ def tasks(number: int) -> list[str]:
     return [f"task {task}" for task in range(2, number + 1)]
 
 
-def found(*kind: str, number: int = 5) -> str:
-    """The weights the RRN gave after the warm-up, task by task, averaged over these epochs, and the largest loss on the
-    memory in any but the first of them."""
+def found(stream: str, number: int, digits: int, loss: bool) -> str:
+    """The weights the RRN gave after the warm-up, task by task, averaged over these epochs; with `loss` the largest on
+    the memory, too."""
+    by_method = lambda e: (e.label, e.memory, str(e.weighting), e.seed)
     rows = []
-    for run, curve in curves():
-        if named(run) != list(kind):
+    for run, curve in sorted(curves(stream), key=lambda pair: by_method(experiment(pair[0]))):
+        *name, order = named(run)
+        if order != "printed":
             continue
-        cells = []
-        for task in range(1, number):
-            worst = max(curve["loss"]["memory"][i] for i in related(curve, task)[1:])
-            cells.append(f"{means(curve, task)} ({worst:.3f})")
-        rows.append([str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
-    return markdown(["seed", *tasks(number), "Class-IL ACC"], rows)
-
-
-def beside(stream: str, number: int) -> str:
-    """The same of all relational methods, without the loss."""
-    rows = []
-    for run, curve in curves(stream):
-        label, memory, _, order = named(run)
-        if order == "printed":
-            cells = [means(curve, task, digits=2) for task in range(1, number)]
-            rows.append([label, memory, str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
-    return markdown(["method", "memory", "seed", *tasks(number), "Class-IL ACC"], rows)
+        cells = [means(curve, task, digits) + (loudest(curve, task) if loss else "") for task in range(1, number)]
+        rows.append([*name, str(experiment(run).seed), *cells, f"{run['class_il']['acc']:.2f}"])
+    return markdown(["method", "memory", "preset", "seed", *tasks(number), "Class-IL ACC"], rows)
 
 
 def moved() -> str:
@@ -120,22 +113,10 @@ def by_memory(path: str) -> str:
     return markdown(["new, logits, labels", *tasks(number + 1)], rows)
 
 
-FOUND = {  # table: what `named` says of its runs
-    "rer-weights": ("`rer`", "200", "1, 0.5", "printed"),
-    "rer-weights-1-1": ("`rer`", "200", "1, 1", "printed"),
-    "rer-weights-500": ("`rer`", "500", "1, 0.5", "printed"),
-    "rer-weights-5120": ("`rer`", "5120", "1, 0.5", "printed"),
-    "rer-ace-weights": ("`rer-ace`", "200", "1, 0.5", "printed"),
-    "rer-ace-weights-500": ("`rer-ace`", "500", "1, 0.5", "printed"),
-    "rder-weights-50": ("`rder`", "50", "1, 0.2, 0.5", "printed"),
-    "rder-weights": ("`rder`", "200", "1, 0.2, 0.5", "printed"),
-    "rder-weights-500": ("`rder`", "500", "1, 0.2, 0.5", "printed"),
-    "rder-weights-5120": ("`rder`", "5120", "1, 0.2, 0.5", "printed"),
-}
 ALONE = ("alone-digits", "alone-fashion-mnist")
 TABLES = {
-    **{table: partial(found, *kind) for table, kind in FOUND.items()},
-    "weights-cifar100": partial(beside, "cifar100", 10),
+    "weights-cifar10": partial(found, "cifar10", 5, digits=3, loss=True),
+    "weights-cifar100": partial(found, "cifar100", 10, digits=2, loss=False),
     "weights-moved": moved,
     "gains-by-weight": gains,
     "phase-cifar10-cnn-weights": partial(by_seed, "results/phase-cifar10-cnn-weights.json"),
