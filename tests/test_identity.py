@@ -195,6 +195,7 @@ def test_what_is_no_experiments_document_is_refused():
         ({}, "not the document of an experiment"),
         ({"method": 1}, "must be a mapping, not 1"),
         ({"method": {"name": "er"}}, "not the document of an experiment"),
+        (Experiment.of("er").document() | {"smoothing": 0.1}, "unknown setting of an experiment 'smoothing'"),
     ):
         with pytest.raises(everlearn.BadInput, match=words):
             Experiment.parse(wrong)

@@ -105,6 +105,8 @@ class Experiment:
         try:
             if legacy.is_old(document):
                 return cls.of(**legacy.settings(document))
+            if more := document.keys() - cls.__dataclass_fields__.keys():  # of a later version, say: another experiment
+                raise unknown("setting of an experiment", min(more), cls.__dataclass_fields__)
             method, weighting, stream = (Spec.parse(document[kind]) for kind in ("method", "weighting", "stream"))
             network, training = document["network"], Training(**document["training"])
             rows = document["memory"]
