@@ -123,6 +123,16 @@ def test_settings_can_be_read_and_set():
         one.set_params(memry=7)
 
 
+def test_settings_that_are_refused_leave_what_was_learned():
+    x, y = flowers()
+    one = learner().update(x, y)
+    before = one.predict_proba(x)
+    for wrong in (dict(memory=-5), dict(lr=-1.0), dict(method="err"), dict(network=nn.Identity())):
+        with pytest.raises(everlearn.BadInput):
+            one.set_params(**wrong)
+        assert (one.predict_proba(x) == before).all() and one.tasks == 1
+
+
 def test_a_learner_says_what_it_is():
     x, y = flowers()
     one = learner(weighting="consolidate", epochs=1)

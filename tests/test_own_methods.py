@@ -11,7 +11,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import everlearn
-from everlearn import ER, Experiment, Learner, Term, cross_entropy
+from everlearn import ER, Draw, Experiment, Learner, Term, cross_entropy
 from everlearn.cli import app as cli
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments.store import Store
@@ -71,6 +71,13 @@ def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("own.py").write_text(OWN)
     return lambda name: f"own.py:{name}"
+
+
+def test_a_list_of_draws_is_as_good_as_a_tuple_and_what_is_no_draw_is_refused():
+    listed = type("Listed", (ER,), {"draws": [Draw(size=8)], "references": [Draw(size=4)]})
+    assert [len(of) for of in listed(everlearn.Relation()).all_draws()] == [1, 1, 1]
+    with pytest.raises(BadInput, match=r"64 is no memory batch; draws are a number or a tuple of everlearn.Draw"):
+        Learner(nn.Linear(2, 2), type("Wrong", (ER,), {"references": (64,)})(), memory=8)
 
 
 def test_what_a_method_draws_is_the_seeds_alone(own):

@@ -550,7 +550,7 @@ def test_in_turns_a_fifth_of_the_memory_is_held_out_and_every_row_has_its_turn()
             epoch,
             samples=400,
             batch=8,
-            draws=outer.drawn((Draw(),), 1, "turns", "usual"),
+            draws=outer.drawn((Draw(),), 1, Relation.POOLS["turns"], "usual"),
             capacity=40,
             presented=100,
             slot_rule=reservoir,
@@ -564,7 +564,7 @@ def test_in_turns_a_fifth_of_the_memory_is_held_out_and_every_row_has_its_turn()
 def test_a_memory_too_small_for_turns_never_draws_what_is_not_there():
     for epoch in range(5):
         settings = dict(samples=12, batch=2, capacity=8, presented=0, slot_rule=reservoir)
-        plan = plan_epoch(0, 0, epoch, draws=outer.drawn((Draw(),), 1, "turns", "usual"), **settings)
+        plan = plan_epoch(0, 0, epoch, draws=outer.drawn((Draw(),), 1, Relation.POOLS["turns"], "usual"), **settings)
         for step, row in enumerate(plan[2:], 2):
             assert max(row.draws.tolist()) < min(8, 2 * step)
 

@@ -50,22 +50,21 @@ def test_a_number_is_taken_from_its_least_on_and_refused_below(name, right, wron
 
 @pytest.mark.parametrize("name", ["order", "hypergradient", "outer_rows", "outer_views"])
 def test_a_word_is_one_of_those_known(name):
-    for word in Relation.KNOWN[name]:
+    for word in (Relation.KNOWN | {"outer_rows": Relation.POOLS})[name]:
         assert getattr(Relation(**{name: word}), name) == word
     with pytest.raises(BadInput, match=f"unknown {name} 'prinned'"):
         Relation(**{name: "prinned"})
     assert dict(Relation.KNOWN) == {
         "order": ("printed", "fresh"),
         "hypergradient": bilevel.HYPERGRADIENTS,
-        "outer_rows": ("all", "turns"),
         "outer_views": ("usual", "strong", "mixed"),
     }
-    for kind, own, only in (
-        (Balanced, "outer_rows", ("all",)),
-        (Split, "outer_rows", ("all",)),
-        (weightings.Labelled, "outer_views", ("usual", "strong")),
-    ):
-        assert Relation.KNOWN | {own: only} == kind.KNOWN
+    assert Relation.KNOWN | {"outer_views": ("usual", "strong")} == weightings.Labelled.KNOWN
+    assert tuple(Relation.POOLS) == tuple(weightings.Labelled.POOLS) == ("all", "turns")
+    for kind in (Balanced, Split):
+        assert kind.KNOWN == Relation.KNOWN and tuple(kind.POOLS) == ("all",)
+        with pytest.raises(BadInput, match="unknown outer_rows 'turns'"):
+            kind(outer_rows="turns")
 
 
 # Weights --------------------------------------------------------------------------------------------------------------
@@ -215,6 +214,9 @@ def test_the_outer_loss_has_draws_of_its_own_after_the_steps():
     strong = of(outer_views="strong")
     assert strong[:2] == own and [draw.views for draw in strong[2:]] == [(outer.strong,), (outer.strong,) * 2]
     assert [draw.size for draw in strong] == [4, None] * 2 and of(outer_views="mixed") == own * 2
+    for kind in (Balanced, Split):
+        views = [draw.views for draw in kind(outer_views="strong").draws(own)]
+        assert views == [draw.views for draw in strong], "whichever rows it is on"
 
 
 def test_a_strong_view_leaves_out_a_square_of_half_the_side_anywhere():

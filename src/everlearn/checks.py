@@ -60,13 +60,13 @@ def training(given: Training | None, settings: Mapping[str, Any], method: Any) -
 
 def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
     """Memory batches that cannot be drawn."""
-    if any(draw.pool in ("inner", "others") for draw in drawn) and memory < 5:
-        raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
     for draw in drawn:
         if not isinstance(draw, Draw) or draw.pool not in ("balanced", *POOLS, *TURNS):
             raise BadInput(f"{shown(draw)} is no memory batch; draws are a number or a tuple of everlearn.Draw(…)")
         if draw.size is not None:
             number("the size of a draw", draw.size, whole=True, positive=True)
+    if any(draw.pool in ("inner", "others") for draw in drawn) and memory < 5:
+        raise BadInput(f"memory {memory} is too small to be split five ways; take at least 5")
     for rows in (batch, *(draw.size for draw in drawn if draw.size is not None)):
         if rows % ranks.world_size():
             raise BadInput(

@@ -152,11 +152,11 @@ def teach(
     were = _share(learner, *others) if others else 0.0
     learner.update(x, y, validation=validation, progress=False if quiet else None, report=seen.append)
     learner.epochs = usual
-    tested = [record.get("validation") for record in seen]
+    last = seen[-1] if seen else {}
     classes = _known(learner, x, learner.labels.numbers(y), before)
     right = sum(of.right * of.samples for of in classes if of.samples) / len(y)
     compared = Others(len(others[1]), were, _share(learner, *others)) if others else None
-    return Lesson(classes, right, len(tested), round((validation or 0) * len(x)), tested[-1], compared)
+    return Lesson(classes, right, len(seen), last.get("held_out", 0), last.get("validation"), compared)
 
 
 def _others(learner: Learner, taught: Sequence[int]) -> tuple[Tensor, Tensor] | None:
@@ -197,6 +197,6 @@ def forget(learner: Learner, names: Sequence[str]) -> dict[Any, int]:
     for name in names:
         if name not in known:
             raise unknown("class", name, known)
-    chosen = {known[name] for name in names}
+    chosen = list(dict.fromkeys(known[name] for name in names))
     gone = learner.forget(lambda _, label: label in chosen)
     return {name: gone.get(name, 0) for name in chosen}

@@ -50,17 +50,19 @@ class Estimator(Checked):
         for name in params:
             if name not in self._made_with.keys() | fields:
                 raise unknown("setting of a Learner", name, self._made_with.keys() | fields)
+        made = self._made_with | {name: params[name] for name in params if name not in fields}
+        own = {name: params[name] for name in params if name in fields}
+        made["training"] = dataclasses.replace(made["training"], **own)
+        fresh = lambda: {key: copy.deepcopy(made[key]) for key in ("method", "weighting")}
+        network = params["network"] if "network" in params else self._rested()
+        if params:  # refused before anything is lost
+            type(self)(**made | fresh() | {"network": copy.deepcopy(network)})
         if params and self.__sklearn_is_fitted__():
             words = (
                 "set_params makes a learner anew: what this one had learned is gone; learner.epochs and learner.sgd.lr"
             )
             warnings.warn(f"{words} may be assigned, and it stays as it is", Notice, stacklevel=2)
-        made = self._made_with | {name: params[name] for name in params if name not in fields}
-        own = {name: params[name] for name in params if name in fields}
-        made["training"] = dataclasses.replace(made["training"], **own)
-        network = params["network"] if "network" in params else self._untaught(self._made_with["network"])
-        fresh = {key: copy.deepcopy(made[key]) for key in ("method", "weighting")}
-        self.__init__(**made | fresh | {"network": network})
+        self.__init__(**made | fresh() | {"network": network if "network" in params else self._untaught(network)})
         return self
 
     def __sklearn_clone__(self) -> Any:

@@ -144,7 +144,7 @@ class Watched:
         if self.held_out is not None:
             x, y = self.held_out
             right = float((self.learner._scores(x).argmax(dim=1) == y.to(self.learner.device)).double().mean())
-            record["validation"] = right
+            record |= {"validation": right, "held_out": len(y)}
             if right > self.best:
                 self.best, self.best_epoch, self.kept = right, record["epoch"], self._network()
             elif self.patience is not None and record["epoch"] - self.best_epoch >= self.patience:

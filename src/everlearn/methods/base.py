@@ -93,13 +93,13 @@ class Method(Part):
         return learner.logits(x)
 
     def own_draws(self) -> tuple[Draw, ...]:
-        return (Draw(),) * self.draws if isinstance(self.draws, int) else self.draws
+        return (Draw(),) * self.draws if isinstance(self.draws, int) else tuple(self.draws)
 
     def all_draws(self) -> tuple[tuple[Draw, ...], ...]:
         """The memory batches of a step: for the terms, for the weighting, for the method's other needs."""
         own = len(self.own_draws())
         drawn = self.weighting.draws(self.own_draws())
-        more = (Draw(),) * self.references if isinstance(self.references, int) else self.references
+        more = (Draw(),) * self.references if isinstance(self.references, int) else tuple(self.references)
         return drawn[:own], drawn[own:], more
 
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from everlearn.core.plan import Draw, reservoir
+from everlearn.core.plan import reservoir
 from everlearn.errors import BadInput
 from everlearn.weightings.relation import Relation
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Balanced(Relation):
     """Relation whose outer loss is on draws balanced over the memory's classes; a reservoir holds few of the newest."""
 
-    KNOWN: ClassVar = Relation.KNOWN | {"outer_rows": ("all",)}  # it says itself which rows
+    POOLS: ClassVar = {"all": (None, "balanced")}
 
     def check(self, method: Method) -> None:
         super().check(method)
@@ -23,6 +23,3 @@ class Balanced(Relation):
             raise BadInput(
                 f"Balanced foresees what a reservoir holds, and {type(method).__name__} fills its memory otherwise"
             )
-
-    def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
-        return super().draws(own)[: -len(own)] + tuple(draw._replace(pool="balanced") for draw in own)

@@ -10,18 +10,15 @@ from torch import Tensor
 from everlearn.core.plan import Draw
 from everlearn.core.terms import Batch
 
-ROWS = ("all", "turns")  # of the memory: all for both, or a fifth held out of rehearsal, another in each epoch
 VIEWS = ("usual", "strong", "mixed")
 
 
-def drawn(own: Sequence[Draw], inner: int, rows: str, views: str) -> tuple[Draw, ...]:
-    """A step's memory batches: `inner` times the method's own, then those of the outer loss."""
-    pools = ("others", "held") if rows == "turns" else (None, None)
-    pool = lambda draw, name: draw if name is None else draw._replace(pool=name)
-    last = [pool(draw, pools[1]) for draw in own]
+def drawn(own: Sequence[Draw], times: int, pools: tuple[str | None, str | None], views: str) -> tuple[Draw, ...]:
+    """A step's memory batches: `times` the method's own, then those of the outer loss, each from its pool of rows."""
+    inner, last = ([draw if pool is None else draw._replace(pool=pool) for draw in own] for pool in pools)
     if views == "strong":
         last = [draw._replace(views=tuple(strong for _ in draw.views)) for draw in last]
-    return (*(pool(draw, pools[0]) for _ in range(inner) for draw in own), *last)
+    return (*inner * times, *last)
 
 
 def strong(x: Tensor) -> Tensor:

@@ -136,18 +136,15 @@ class Relation(Relational):
     outer_new: bool = False
     later: ClassVar[dict[str, Any]] = {"learned": (), "outer_rows": "all", "outer_views": "usual", "outer_new": False}
 
-    KNOWN: ClassVar = {
-        "order": ORDERS,
-        "hypergradient": HYPERGRADIENTS,
-        "outer_rows": outer.ROWS,
-        "outer_views": outer.VIEWS,
-    }
+    KNOWN: ClassVar = {"order": ORDERS, "hypergradient": HYPERGRADIENTS, "outer_views": outer.VIEWS}
+    # Which rows of the memory a step rehearses and which the outer loss is on, by `outer_rows`; None: the method's own.
+    POOLS: ClassVar[dict[str, tuple[str | None, str | None]]] = {"all": (None, None), "turns": ("others", "held")}
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.interval is not None:
             number("interval", self.interval, whole=True, positive=True)
-        for name, known in self.KNOWN.items():
+        for name, known in (self.KNOWN | {"outer_rows": self.POOLS}).items():
             if getattr(self, name) not in known:
                 raise unknown(name, getattr(self, name), known)
 
@@ -175,7 +172,7 @@ class Relation(Relational):
         return self.due(number)
 
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:
-        return outer.drawn(own, 1 if self.order == "printed" else 2, self.outer_rows, self.outer_views)
+        return outer.drawn(own, 1 if self.order == "printed" else 2, self.POOLS[self.outer_rows], self.outer_views)
 
     def loss(self, method: Method, step: Step, terms: Terms) -> Tensor:
         """What the real step descends: the terms under w(φ), or under the preset weights while warming up."""
