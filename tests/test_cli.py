@@ -155,7 +155,7 @@ def test_a_narrow_terminal_loses_no_number_and_no_word(monkeypatch, width):
 
 def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
     few = ("finetune", "joint")
-    monkeypatch.setattr(studies, "demo", lambda seeds: studies.grid(seeds, method=few, epochs=1))
+    monkeypatch.setattr(studies, "demo", lambda seeds: studies.with_seeds(studies.grid(method=few, epochs=1), seeds))
     shown = call("demo --seeds 1").stdout
     it = document("demo --seeds 1")
     for method in few:

@@ -83,10 +83,10 @@ OF_STREAM = {  # the paper's table of the methods on it
 def groups(stream: str = "cifar10") -> Iterator[tuple[list[str], list[dict], dict | None]]:
     """What tells the runs of a group from others, the runs, and what was published of them."""
     theirs = {
-        experiment: published(study, label)
-        for _, study, pattern, seeds in reversed(reproduce.PLAN)
-        for label, row in reproduce.rows(study, pattern, seeds).items()
-        for experiment in row
+        e: published(study, label)
+        for study in reversed(reproduce.TABLES.values())
+        for label, row in reproduce.cells(study).items()
+        for e in row
     }
     for name, group in groupby(every_run(stream), named):
         runs = list(group)

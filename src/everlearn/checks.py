@@ -32,14 +32,7 @@ from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
 USUAL = 200  # rows of a memory
-SETTINGS = {"seed": dict(whole=True)}
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
-
-
-def numbers(**settings: float) -> None:
-    """Settings no training can start from."""
-    for name, value in settings.items():
-        number(name, value, **SETTINGS[name])
 
 
 def training(given: Training | None, settings: Mapping[str, Any], method: Any) -> Training:

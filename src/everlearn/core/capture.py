@@ -43,8 +43,8 @@ def own_stream() -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected: it may be another learner's graph, and to destroy one breaks off what is recorded. One
-    thread at a time records."""
+    """Garbage collection is off: it may free another learner's graph, which would abort this recording. One thread at
+    a time records."""
     with _recording:
         enabled = gc.isenabled()
         gc.disable()

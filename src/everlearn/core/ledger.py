@@ -44,7 +44,7 @@ class Ledger:
         self.capacity, self.rule = capacity, rule
         self.presented = 0  # samples that came so far, each once per task
         self.held = 0  # rows taken, the first ones
-        self.owed = 0  # of samples to come, how many make up for forgotten ones that had not been kept
+        self.owed = 0  # random pairing: how many samples to come are passed over, for forgotten ones that had no row
         self.singly = False  # is each sample of the task under way offered once, and none kept twice?
         self.offered: Counter[int] = Counter()  # of each class, where the rule asks
         self.where: Counter[bytes] | None = None  # in how many rows each sample is; None where it has to be looked up
@@ -64,7 +64,7 @@ class Ledger:
     def regular(self, samples: int, offered: int = 0, epoch: int = 0, epochs: int = 1) -> bool:
         """Do the usual slots do for this epoch of a task of so many? They need no look at the samples.
 
-        With what tops up the last batch, so many are `offered`: a quarter more than there are still passes for fair.
+        With what tops up the last batch, so many are `offered`: up to a quarter more than there are is taken for fair.
         """
         if epoch:
             return not self.singly

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Part(Checked, Stateful):
-    """It is told what happens after the parts it holds as attributes were. A method is one, and so is a loss term with
-    a mask, a prior or a teacher."""
+    """Each hook is called on the parts it holds as attributes, then on itself. A method is one, and so is a loss term
+    with a mask, a prior or a teacher."""
 
     @property
     def parts(self) -> list[Part]:

@@ -227,7 +227,7 @@ def reservoir(rng: np.random.Generator, presented: int, capacity: int, steps: in
     n = presented + np.arange(steps * batch)
     row = np.where(n < capacity, n, rng.integers(0, n + 1))
     row = np.minimum(row, capacity).reshape(steps, batch)
-    # The same number: the same row in the same step.
+    # Equal numbers: one row is wanted twice in a step.
     wanted = (row + (capacity + 1) * np.arange(steps)[:, None]).ravel()
     _, last = np.unique(wanted[::-1], return_index=True)
     kept = np.zeros(steps * batch, dtype=bool)

@@ -19,7 +19,7 @@ class Stateful:
 
     derived: ClassVar[tuple[str, ...]] = ()  # a subclass names its own; its parents' are derived, too
     apart: ClassVar[tuple[str, ...]] = ()  # tensors that do not follow a head that grows, even if as long as θ
-    fleeting = False  # as a part of another: is it gone where a state does not mention it?
+    fleeting = False  # as an attribute of another: does restoring a state without it set it to None?
 
     def _held(self) -> dict[str, Any]:
         derived = {name for kind in type(self).__mro__ for name in vars(kind).get("derived", ())}

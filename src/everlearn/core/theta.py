@@ -163,7 +163,7 @@ class MainNet:
         return torch.cat([views[parameter].reshape(-1) for parameter in self._in_order])
 
     def laid_out(self, plain: Tensor) -> Tensor:
-        """The vector like θ that is plainly this one."""
+        """The inverse of `plain`: a vector in the module's own order, laid out as θ is."""
         pieces = plain.split([parameter.numel() for parameter in self._in_order])
         views = {parameter: piece.view(parameter.shape) for parameter, piece in zip(self._in_order, pieces)}
         return self._parameters.overlaid([views[parameter] for parameter in self._owned])

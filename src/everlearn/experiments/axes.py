@@ -8,6 +8,7 @@ from typing import Any
 
 from everlearn.data.sources import own
 from everlearn.errors import BadInput, shown
+from everlearn.spec import KINDS
 
 
 def axis(path: Path, key: str, value: Any) -> Any:
@@ -24,7 +25,7 @@ def axis(path: Path, key: str, value: Any) -> Any:
         raise BadInput(
             f"{path}: {key} = {shown(value)} must be a list, such as {[1, 0.5] if key == 'weights' else ['0', '1']}"
         )
-    if key in ("method", "weighting", "stream", "network"):
+    if key in KINDS:
         named = value if isinstance(value, list) else [value]
         if not named or not all(
             isinstance(v, str) or (isinstance(v, dict) and isinstance(v.get("name"), str)) for v in named

@@ -22,7 +22,7 @@ from everlearn.errors import BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
 from everlearn.methods.base import Method
-from everlearn.spec import Found, Spec, frozen, look_up, options_of, read_as, unsaid
+from everlearn.spec import KINDS, Found, Spec, frozen, look_up, options_of, read_as, unsaid
 from everlearn.training import Training
 from everlearn.weightings.base import weights_of
 
@@ -141,7 +141,7 @@ class Experiment:
     def with_options(self, kind: str, **options: Any) -> Experiment:
         """The same with other options of its method, weighting, stream or network."""
         if kind not in registry.BUILT_IN or getattr(self, kind, None) is None:
-            raise unknown("part of this experiment", kind, ("method", "weighting", "stream", "network"))
+            raise unknown("part of this experiment", kind, KINDS)
         spec = getattr(self, kind)
         merged = tuple(sorted((dict(spec.options) | {key: frozen(value) for key, value in options.items()}).items()))
         return replace(self, **{kind: replace(spec, options=merged)})
@@ -153,7 +153,7 @@ class Experiment:
 
     def specs(self) -> dict[str, Spec | None]:
         """Its method, weighting, stream and network."""
-        return {kind: getattr(self, kind) for kind in ("method", "weighting", "stream", "network")}
+        return {kind: getattr(self, kind) for kind in KINDS}
 
     def settings(self) -> dict[str, Any]:
         """All settings side by side, by the names they are set by."""
@@ -378,9 +378,7 @@ def _resolved(
     spec = lambda kind: Spec(
         found[kind].name, _written(kind, found[kind], chosen[kind]), found[kind].source, found[kind].at
     )
-    specs: dict[str, Any] = {
-        kind: spec(kind) if kind in found else None for kind in ("method", "weighting", "stream", "network")
-    }
+    specs: dict[str, Any] = {kind: spec(kind) if kind in found else None for kind in KINDS}
     rows = checks.memory(method, own["memory"] if rule == "reservoir" else f"{rule}:{own['memory']}")[0]
     memory = f"{rule}:{rows}" if rows and rule != "reservoir" else rows
     return cls(**specs, training=training, memory=memory, seed=own["seed"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Figure(NamedTuple):
@@ -23,21 +23,15 @@ SETTINGS = (
 
 Row = dict[str, dict[str, Figure | None]]  # "class_il" or "task_il": "acc" or "bwt": a figure, None where none is given
 
-PUBLISHED: dict[str, dict[str, Row]]  # all of it, by study and label; read when it is first asked for
-
 
 def published(study: str, row: str) -> Row | None:
     """What the paper gives for a row of a study; None where it has no such study or row."""
-    return _tables().get(study, {}).get(row)
-
-
-def tables() -> list[str]:
-    """The studies there are published figures of."""
-    return list(_tables())
+    return tables().get(study, {}).get(row)
 
 
 @functools.cache
-def _tables() -> dict[str, dict[str, Row]]:
+def tables() -> dict[str, dict[str, Row]]:
+    """All published figures, by study and label."""
     with Path(__file__).with_suffix(".toml").open("rb") as file:
         return {study: _rows(**table) for study, table in tomllib.load(file).items()}
 
@@ -52,9 +46,3 @@ def _row(columns: list[str], cells: list[str]) -> Row:
         setting, metric = column.split()
         row[setting][metric] = None if cell == "-" else Figure(*map(float, cell.split("±")))
     return row
-
-
-def __getattr__(name: str) -> Any:
-    if name == "PUBLISHED":
-        return _tables()
-    raise AttributeError(f"module '{__name__}' has no attribute '{name}'")

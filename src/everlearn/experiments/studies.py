@@ -23,9 +23,10 @@ from everlearn.errors import BadInput, parsed, unknown
 from everlearn.experiments import choosing
 from everlearn.experiments.axes import axis
 from everlearn.experiments.experiment import Experiment, settable
-from everlearn.spec import look_up
+from everlearn.spec import KINDS, look_up
 
-Rows = dict[str, list[Experiment]]  # a table's row label: its experiments, one per seed
+Grid = dict[str, Experiment]  # by a table's row label its experiment, of seed 0
+Rows = dict[str, list[Experiment]]  # and the same with every seed
 Overrides = Mapping[str, Any]
 
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
@@ -49,7 +50,7 @@ class Study(NamedTuple):
         return self._replace(question=f"{self.question} (here: {', '.join(changes)})") if changes else self
 
 
-def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: Any) -> Rows:
+def grid(given: Overrides = {}, label: str | None = None, **axes: Any) -> Grid:
     """Every combination of the axes given as lists, a row each, labelled by the method and what else varies."""
     axes = {key: list(v) if isinstance(v, (list, tuple)) else [v] for key, v in axes.items()}
     axes = {key: values for key, values in axes.items() if values != [None]}  # left to the table of defaults
@@ -64,31 +65,31 @@ def grid(seeds: int, given: Overrides = {}, label: str | None = None, **axes: An
     for key in given:
         if key in said:
             raise BadInput(f"--set {key}: this study says itself what {key} is; --only chooses among its rows")
-    rows: Rows = {}
+    rows: Grid = {}
     for combination in itertools.product(*axes.values()):
         chosen = dict(zip(axes, combination))
-        specs = {key: chosen[key] for key in ("method", "weighting", "stream", "network") if key in chosen}
+        specs = {key: chosen[key] for key in KINDS if key in chosen}
         able = settable(**specs)
         fitting = {key: value for key, value in given.items() if key in able}
         fitting |= {key: value for key, value in given.items() if key in ("data", "device")}
-        row = seeded(Experiment.of(**chosen | fitting), seeds)
-        keeps = look_up("method", row[0].method).thing.remembers
+        row = Experiment.of(**chosen | fitting)
+        keeps = look_up("method", row.method).thing.remembers
         parts = [
             f"{'M' if key == 'memory' else key} = {_shown(chosen[key])}" for key in varying if key != "memory" or keeps
         ]
         own = [_options(chosen[key]) for key in ("method", "weighting") if key in chosen]
-        named = label or ", ".join([row[0].label + "".join(own), *parts])
+        named = label or ", ".join([row.label + "".join(own), *parts])
         if rows.get(named, row) != row and not label:  # two classes of one name, in two files
-            named = ", ".join([row[0].method.name + "".join(own), *parts])
+            named = ", ".join([row.method.name + "".join(own), *parts])
         if rows.get(named, row) != row:  # what keeps no memory is the same at every size
             raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
         rows[named] = row
     return rows
 
 
-def seeded(experiment: Experiment, seeds: int) -> list[Experiment]:
-    """The experiment with each seed from 0 on."""
-    return [replace(experiment, seed=seed) for seed in range(seeds)]
+def with_seeds(rows: Grid, seeds: int) -> Rows:
+    """Each row with every seed from 0 on."""
+    return {label: [replace(row, seed=seed) for seed in range(seeds)] for label, row in rows.items()}
 
 
 def counted(runs: int, most: int) -> None:
@@ -110,25 +111,25 @@ def _shown(value: Any) -> str:
 
 
 # The paper's tables. Its published figures (`published.py`) are under the same names and labels.
-def table1(stream: str, seeds: int, given: Overrides) -> Rows:
+def table1(stream: str, given: Overrides) -> Grid:
     """All methods at three memory sizes. GEM and GSS were too slow for Tiny-ImageNet in the paper."""
-    free = grid(seeds, given, stream=stream, method=("joint", "finetune", "oewc", "si", "lwf"))
+    free = grid(given, stream=stream, method=("joint", "finetune", "oewc", "si", "lwf"))
     others = ("agem", "icarl") if stream == "tinyimagenet" else ("gem", "agem", "icarl", "gss")
-    return free | grid(seeds, given, stream=stream, memory=(200, 500, 5120), method=(*others, *SIX, *RULES))
+    return free | grid(given, stream=stream, memory=(200, 500, 5120), method=(*others, *SIX, *RULES))
 
 
-def paper(seeds: int, given: Overrides, **axes: Any) -> Rows:
-    return grid(seeds, given, **{"stream": "cifar10"} | axes)
+def paper(given: Overrides, **axes: Any) -> Grid:
+    return grid(given, **{"stream": "cifar10"} | axes)
 
 
-def all_methods(seeds: int, given: Overrides, stream: str = "digits") -> Rows:
+def all_methods(given: Overrides) -> Grid:
     """Every method of the literature beside the relational ones, each with its own defaults, and two as published."""
-    return grid(seeds, given, stream=stream, method=(*LITERATURE, *AS_PUBLISHED))
+    return grid(given, stream="digits", method=(*LITERATURE, *AS_PUBLISHED))
 
 
-def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
+def relation(given: Overrides, network: str = "mlp") -> Grid:
     """Does the relation help on Split-Digits? Baselines, both orders of update, the rule, the paper's other ways."""
-    rows: Rows = {}
+    rows: Grid = {}
     for memory in (20, 50, 100):
         for base, relational in FAMILIES.items():
             common = dict(
@@ -144,18 +145,18 @@ def relation(seeds: int, given: Overrides, network: str = "mlp") -> Rows:
                 (f"{relational} fresh", relational, dict(order="fresh")),
                 *((f"{base}+{way}", f"{base}+{way}", {}) for way in ("consolidate", "split", "vanilla")),
             ):
-                rows |= grid(seeds, given, f"{label}, M = {memory}", method=method, **common | more)
+                rows |= grid(given, f"{label}, M = {memory}", method=method, **common | more)
     return rows
 
 
-def presets(seeds: int, given: Overrides) -> Rows:
+def presets(given: Overrides) -> Grid:
     """The paper's preset weights or its released code's, Algorithm 1 as printed or the released code's order?"""
-    rows: Rows = {}
+    rows: Grid = {}
     for method in ("rer", "rer-ace"):
         for new, memory in ((1, 0.5), (1, 1)):
             for order in ("printed", "fresh"):
                 chosen = dict(method=method, stream="cifar10", memory=200, weights=[(new, memory)], order=order)
-                rows |= grid(seeds, given, f"{method}, preset {new}, {memory}, {order}", **chosen)
+                rows |= grid(given, f"{method}, preset {new}, {memory}, {order}", **chosen)
     return rows
 
 
@@ -187,16 +188,15 @@ def beside(
     memories: Sequence[int],
     epochs: int,
     weights: Overrides,
-    seeds: int,
     given: Overrides,
-) -> Rows:
+) -> Grid:
     """Methods, or what OPTIONS has under their names, on a stream, at the weights of their baselines."""
-    rows: Rows = {}
+    rows: Grid = {}
     for memory in memories:
         for label, base in methods.items():
             chosen = dict(method=label, stream=stream, memory=memory, epochs=epochs, network=network)
             chosen |= OPTIONS.get(label, {})
-            rows |= grid(seeds, given, f"{label}, M = {memory}", weights=[weights.get(base)], **chosen)
+            rows |= grid(given, f"{label}, M = {memory}", weights=[weights.get(base)], **chosen)
     return rows
 
 
@@ -208,25 +208,25 @@ SIMILARITY = {
 }
 
 
-def similarity(stream: str, seeds: int, given: Overrides) -> Rows:
+def similarity(stream: str, given: Overrides) -> Grid:
     """How does the likeness of tasks affect them? Setup 1: the second task is like the first. Setup 2: it is not."""
     first, like, unlike, settings = SIMILARITY[stream]
-    rows: Rows = {}
+    rows: Grid = {}
     for method in ("er", "rer", "er+consolidate"):
         for number, second in ((1, like), (2, unlike)):
             label = f"{method}, setup {number} ({', '.join(second)} after {', '.join(first)})"
             chosen = dict(classes=[first + second], tasks=2, weights=[(1, 1)], **settings)
-            rows |= grid(seeds, given, label, method=method, stream=stream, **chosen)
+            rows |= grid(given, label, method=method, stream=stream, **chosen)
     return rows
 
 
 def demo(seeds: int) -> Rows:
     """Forgetting and its cure, on Split-Digits."""
     each = (m for base, own in FAMILIES.items() for m in (base, own, f"{base}+consolidate"))
-    return grid(seeds, stream="digits", memory=20, epochs=10, method=("finetune", *each, "joint"))
+    return with_seeds(grid(stream="digits", memory=20, epochs=10, method=("finetune", *each, "joint")), seeds)
 
 
-Make = Callable[[int, Overrides], Rows]
+Make = Callable[[Overrides], Grid]
 CIFAR = "on CIFAR-10"
 QUICK = (  # a name, seeds, what `beside` is given, and words for it
     ("cifar10-cnn", 5, ("cifar10", "cnn", (200,), 2, OWN), f"A small CNN, 2 epochs, memory 200 {CIFAR}"),
@@ -320,22 +320,22 @@ def study(
     than `most` runs it is refused.
     """
     if name.endswith(".toml"):
-        found, seeds = read(Path(name), seeds, given, most)
+        question, usual, rows = read(path := Path(name), seeds, given, most)
+        name = str(path)
     elif name in STUDIES:
         usual, make, question = STUDIES[name]
-        found, seeds = Study(name, question, make(1, given)), usual if seeds is None else seeds
+        rows = make(given)
     elif Path(name).is_file():
         raise BadInput(f"{name} is a file that does not end in .toml, as a study of one's own does")
     else:
         raise unknown("study", name, STUDIES)
-    labels = choosing.chosen(found.rows, only, f" of {name}")
-    counted(len(labels) * seeds, most)
-    found = found._replace(rows={label: seeded(found.rows[label][0], seeds) for label in labels})
-    known = set().union(*(_settable(row[0]) for row in found.rows.values()))
+    rows = {label: rows[label] for label in choosing.chosen(rows, only, f" of {name}")}
+    counted(len(rows) * (seeds := usual if seeds is None else seeds), most)
+    known = set().union(*map(_settable, rows.values()))
     for key in given:
         if key not in known:
             raise unknown(f"setting of the methods in {name}", key, sorted(known))
-    return found
+    return Study(name, question, with_seeds(rows, seeds))
 
 
 def _settable(experiment: Experiment) -> set[str]:
@@ -343,8 +343,8 @@ def _settable(experiment: Experiment) -> set[str]:
     return {"data", "device", *settable(*specs)}
 
 
-def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[Study, int]:
-    """A study of one's own, of one seed, and how many seeds it wants."""
+def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[str, int, Grid]:
+    """Of a study of one's own: its question, how many seeds it is to have, its rows."""
     try:
         document = parsed(path.read_text("utf-8"), tomllib.loads)
     except OSError as error:
@@ -362,11 +362,11 @@ def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[St
         raise BadInput(f"seeds {seeds} in {path} must be a whole number from 1 up")
     crossed = [{key: axis(path, key, value) for key, value in axes.items()} for axes in grids]
     counted(seeds * sum(math.prod(len(v) for v in axes.values() if isinstance(v, list)) for axes in crossed), most)
-    rows: Rows = {}
+    rows: Grid = {}
     for axes in crossed:
-        new = grid(1, given, **axes)
+        new = grid(given, **axes)
         for label in new:
             if label in rows:
                 raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
         rows |= new
-    return Study(str(path), str(document.get("question", path.stem)), rows), seeds
+    return str(document.get("question", path.stem)), seeds, rows

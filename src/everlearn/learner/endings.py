@@ -17,7 +17,7 @@ CTRL_C = [signal.SIGINT]
 _trainings = 0  # under way in this process
 _usual: dict[int, Any] = {}  # what the signals did before the first of them
 _waiting: list[int] = []
-_open = False  # does nothing wait?
+_open = False  # do signals act at once?
 
 
 @contextlib.contextmanager

@@ -59,7 +59,7 @@ def undone(learner: Learner) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if not learner._broken_off and place == (learner.tasks, learner.epoch, learner.step):
+        if not learner._torn and place == (learner.tasks, learner.epoch, learner.step):
             if learner.classes > classes:
                 shrink(learner, classes)
             learner.head, learner.inputs, learner.memory, learner.columns = before

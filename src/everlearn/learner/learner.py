@@ -89,7 +89,7 @@ class Learner(Answering, Estimator):
         method = named(method, weighting)
         checks.method(method)
         capacity, self.rule = checks.memory(method, memory)
-        checks.numbers(seed=seed)
+        number("seed", seed, whole=True)
         if not dtype.is_floating_point:
             raise BadInput(f"a network of {dtype} cannot be trained; give a type of floats, such as torch.float32")
         self.labels = Labels(classes)
@@ -120,9 +120,8 @@ class Learner(Answering, Estimator):
         self._told_lost: set[str] = set()  # what its owner was told no state has
         self._learning = False  # a task, now
         self._teacher: int | None = None  # the thread whose `update` is under way
-        self._broken_off = False  # where it cannot be gone on from
-        self._torn = False  # in the middle of a step, or of what ends a task
-        self._ended = False  # the task of that mark was learned, and Ctrl-C fell into the end of it
+        self._torn = False  # in the middle of a step, or of what ends a task: cannot be gone on from
+        self._ended = False  # the task of that mark is learned, but its `update` was interrupted before it returned
         self._stopping = False  # at the end of this epoch
         self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
         self._watched: watching.Watched | None = None  # what was seen of it, in this process
@@ -221,7 +220,7 @@ class Learner(Answering, Estimator):
         """Not in the middle of a task, and nobody else's."""
         if self._learning or self._teacher not in (None, threading.get_ident()):
             raise BadInput(teaching.UNDER_WAY)
-        if self._broken_off:
+        if self._torn:
             raise BadInput(teaching.BROKEN_OFF)
 
     def _task(self, data: Any, labels: Any = None) -> Task:

@@ -69,7 +69,7 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
         if not set(task.classes) <= learner.seen or not counts.batches:
             method.tell("begin_task", learner, task)
             learner.seen |= set(task.classes)
-        learner._broken_off = True
+        learner._torn = True
         method.weighting.begin_stream(len(steps.memory) == learner.capacity)
         learner.sgd.average.begin_task(None)
         before |= unkept.plain(method.weighting)  # from here: what begin_stream says, it says before every mini-batch
@@ -78,7 +78,7 @@ def _observe(learner: Learner, data: Any, labels: Any) -> float:
             when = f"after {counts.samples} samples"
             raise EverlearnError(teaching.not_finite(learner, when, losses, counts.batches))
         unkept.tell_lost(learner, before, unkept.plain(method, *method.parts, method.weighting))
-        learner.memory.ledger, learner._broken_off = after, False
+        learner.memory.ledger, learner._torn = after, False
     counts.batches, counts.samples, counts.right = counts.batches + 1, counts.samples + len(y), counts.right + right
     return right / len(y)
 
@@ -91,7 +91,7 @@ class Steps:
         self.memory = memory
         self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
         self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
-        self.graphs = teaching.recorded(learner, self.body)
+        self.graphs = teaching.graphs_for(learner, self.body)
         self.randomness = Randomness(learner.device)
         self.fit = fit(learner, x)
 
@@ -141,5 +141,5 @@ def refuse(learner: Learner) -> None:
             f"{type(weighting).__name__} has two phases per task, and observe knows no tasks; "
             "use update, or another weighting, such as fixed or relation"
         )
-    if not learner._broken_off:
+    if not learner._torn:
         checks.between_tasks(learner)

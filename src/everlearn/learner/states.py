@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def state(learner: Learner) -> dict[str, Tensor]:
-    if learner._torn or learner._broken_off:
+    if learner._torn:
         raise BadInput(teaching.UNDER_WAY if learner._learning else teaching.BROKEN_OFF)
     method, memory = learner.method, learner.memory
     like = lambda name, of: [f"{name}.{inner}" for inner in growth.like_theta(of, learner.net.theta.shape)]
@@ -68,7 +68,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     learner.tasks, learner.epoch, presented = state["learner.progress"].tolist()
     learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
     learner._ended = bool(state.get("learner.ended", False))
-    learner._learning, learner._broken_off, learner._torn = False, False, False
+    learner._learning, learner._torn = False, False
     learner.memory, learner._watched = None, None
     if memory := part(state, "memory"):
         learner.memory = Memory(learner.capacity, memory["x"])

@@ -56,7 +56,7 @@ def learn(
         resumed = begin_task(learner, task)
     unkept = plain(method, *method.parts)
     body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (x, y))
-    graphs = recorded(learner, body)
+    graphs = graphs_for(learner, body)
     planned = lambda epoch, stock: plan(learner, (learner.tasks, epoch), y, known, learner.batch, stock, epoch, epochs)
     stocked = lambda epoch: stock(learner, len(y), learner.batch, epoch, epochs)
     place = learner._place = learner._place or Place(stocked(learner.epoch), Randomness(learner.device))
@@ -121,15 +121,15 @@ def learn(
     learner.tasks, learner.epoch, learner._place, learner._torn = learner.tasks + 1, 0, None, False
 
 
-def recorded(learner: Learner, body: Body) -> Graphs | None:
-    """Where steps are recorded, if these can be."""
+def graphs_for(learner: Learner, body: Body) -> Graphs | None:
+    """CUDA graphs of these steps, where they can be recorded."""
     method = learner.method
     able = learner.capture and method.captures
     return Graphs(body, method, method.weighting, learner.sgd) if able else None
 
 
 class Place:
-    """What there is of an epoch at one of its steps, beside what was learned.
+    """An unfinished epoch: what it was planned from, its random state and its tape.
 
     The memory goes on being written, so what the epoch was planned from is kept as it was when it began.
     """
@@ -187,7 +187,6 @@ def not_finite(learner: Learner, when: str, losses: Tensor, before: int) -> str:
 
 def leave(learner: Learner) -> None:
     """A task has ended or was broken off; between two steps or epochs, the same data go on with it."""
-    learner._broken_off = learner._torn
     if not (learner.epoch or learner.step):
         learner._place = None
     elif learner._resumed is None and not learner._torn:

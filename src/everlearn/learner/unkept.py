@@ -49,7 +49,7 @@ def tell_lost(learner: Learner, before: Plain, now: Plain) -> None:
 def called_again(learner: Learner, *holders: Stateful) -> Iterator[None]:
     """Around a call that a resumed run repeats, on holders as they were made.
 
-    What the call binds anew is there again. What it reads of before, such as a count, is not, nor what it leaves.
+    What the call assigns is there again. What it reads first, such as a count, or does not assign, is lost.
     """
     made = learner.made
     carried = {name for name, value in plain(*holders).items() if not alike(made.get(name), value)}

@@ -101,18 +101,14 @@ class ICaRL(Taught, Method):
 
 def herd(features: Tensor, count: int) -> Tensor:
     """The samples, in order, whose running mean stays nearest to the mean of all (Algorithm 4); `features` [N, d]."""
-    mean, total, left = (
-        features.mean(dim=0),
-        features.new_zeros(features.shape[1]),
-        torch.ones(len(features), dtype=torch.bool),
-    )
-    chosen = []
+    mean, total = features.mean(dim=0), features.new_zeros(features.shape[1])
+    taken, chosen = features.new_zeros(len(features), dtype=torch.bool), []
     for k in range(1, min(count, len(features)) + 1):
         distances = (mean - (total + features) / k).square().sum(dim=1)
-        best = distances.masked_fill(~left.to(distances.device), torch.inf).argmin()
+        best = distances.masked_fill(taken, torch.inf).argmin()
         chosen.append(best)
-        total, left[best] = total + features[best], False
-    return torch.stack(chosen) if chosen else torch.zeros(0, dtype=torch.long, device=features.device)
+        total, taken[best] = total + features[best], True
+    return torch.stack(chosen) if chosen else features.new_zeros(0, dtype=torch.long)
 
 
 def class_means(features: Tensor, labels: Tensor, classes: int) -> Tensor:
