@@ -576,7 +576,8 @@ def test_a_damaged_data_set_is_named_by_run_and_by_check(cut, high, expected, mo
         Path(f"data/mnist/{half}-labels-idx1-ubyte").write_bytes(idx((np.arange(24) % high).astype(np.uint8)))
     assert "train-images-idx3-ubyte is not MNIST as published" in answer("run er --stream mnist")
     monkeypatch.setenv("EVERLEARN_UNVERIFIED", "1")
-    sentence = answer("run er --stream mnist")
+    notice, sentence = call("run er --stream mnist").stderr.splitlines()
+    assert "is not MNIST as published" in notice and "its runs are kept apart" in notice
     assert expected in sentence and "everlearn data get mnist" in sentence
     checked = call("data check mnist")
     assert (

@@ -282,7 +282,7 @@ def test_a_broken_idx_file_is_named_with_the_way_out(tmp_path, file, change, wor
     write_idx(tmp_path / "mnist")
     path = tmp_path / "mnist" / file
     path.write_bytes(change(path.read_bytes()))
-    with refused(path, "`everlearn data get mnist`", *words):
+    with refused(path, f"`everlearn data get mnist --data {tmp_path}`", *words):
         sources.read("mnist", tmp_path)
 
 
@@ -359,7 +359,7 @@ def test_a_broken_binary_batch_is_named(tmp_path, change, words):
     write_cifar_binary(folder, "cifar10")
     path = folder / "data_batch_3.bin"
     path.write_bytes(change(path.read_bytes()))
-    with refused(path, "`everlearn data get cifar10`", *words):
+    with refused(path, f"`everlearn data get cifar10 --data {tmp_path}`", *words):
         sources.read("cifar10", tmp_path)
 
 
@@ -385,7 +385,7 @@ GOOD = {b"data": some(4, 3072), b"labels": [0, 1, 2, 3]}
 def test_a_broken_pickled_batch_is_named(tmp_path, content, words):
     write_cifar_python(tmp_path / "cifar10", "cifar10")
     (tmp_path / "cifar10/data_batch_2").write_bytes(content)
-    with refused(tmp_path / "cifar10/data_batch_2", "`everlearn data get cifar10`", *words):
+    with refused(tmp_path / "cifar10/data_batch_2", f"`everlearn data get cifar10 --data {tmp_path}`", *words):
         sources.read("cifar10", tmp_path)
 
 
@@ -577,7 +577,7 @@ def test_a_broken_tiny_imagenet_is_named_with_the_way_out(tmp_path, change, word
     folder = tmp_path / "tinyimagenet/tiny-imagenet-200"
     write_tiny(folder)
     change(folder)
-    with refused(f"delete {folder}", "`everlearn data get tinyimagenet`", *words):
+    with refused(f"delete {folder}", f"`everlearn data get tinyimagenet --data {tmp_path}`", *words):
         sources.read("tinyimagenet", tmp_path)
 
 
@@ -834,7 +834,7 @@ def test_a_folder_in_the_place_of_a_file_is_unreadable(tmp_path):
     (tmp_path / "mnist" / TRAIN).unlink()
     (tmp_path / "mnist" / TRAIN).mkdir()
     assert sources.check("mnist", tmp_path)[1].state == "unreadable"
-    with refused(tmp_path / "mnist" / TRAIN, "not a regular file", "`everlearn data get mnist`"):
+    with refused(tmp_path / "mnist" / TRAIN, "not a regular file", f"`everlearn data get mnist --data {tmp_path}`"):
         sources.read("mnist", tmp_path)
 
 

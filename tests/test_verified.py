@@ -27,8 +27,9 @@ from test_data import (  # noqa: F401  # fixtures
     write_tiny,
 )
 
-from everlearn.data import catalogue, formats, identity, sources, tiny, verified
-from everlearn.errors import BadInput
+from everlearn import Experiment, registry
+from everlearn.data import catalogue, formats, identity, sources, streams, tiny, verified
+from everlearn.errors import BadInput, Notice
 
 
 @pytest.fixture
@@ -54,7 +55,10 @@ def test_a_changed_file_is_refused_and_is_another_experiment(tmp_path, put, stri
     assert len(sources.read("toy", tmp_path).train[1]) == 6
     put(test=change(rows))
     with refused(
-        "test.bin is not Toy as published", "its md5 is", "`everlearn data get toy`", "EVERLEARN_UNVERIFIED=1"
+        "test.bin is not Toy as published",
+        "its md5 is",
+        f"`everlearn data get toy --data {tmp_path}`",
+        "EVERLEARN_UNVERIFIED=1",
     ):
         sources.read("toy", tmp_path)
     assert identity.fingerprint("toy", tmp_path)
@@ -66,7 +70,7 @@ def test_a_changed_file_is_refused_and_is_another_experiment(tmp_path, put, stri
 def test_data_sets_of_the_table_are_verified_when_they_are_read(tmp_path, strict, name):
     write_idx(tmp_path / "mnist")
     write_cifar_binary(tmp_path / "cifar10/cifar-10-batches-bin", "cifar10")
-    with refused("as published", f"`everlearn data get {name}`"):
+    with refused("as published", f"`everlearn data get {name} --data {tmp_path}`"):
         sources.read(name, tmp_path)
 
 
@@ -115,7 +119,7 @@ def test_only_regular_files_are_opened(tmp_path, put, strict, monkeypatch):  # n
         target = tmp_path / "toy/toy-bin/train.bin"
         target.unlink()
         target.symlink_to(tmp_path / "odd" / kind)
-        with refused("train.bin cannot be read (not a regular file)", "`everlearn data get toy`"):
+        with refused("train.bin cannot be read (not a regular file)", f"`everlearn data get toy --data {tmp_path}`"):
             sources.read("toy", tmp_path)
         assert identity.fingerprint("toy", tmp_path)
         assert [row.state for row in sources.check("toy", tmp_path)] == ["wrong checksum", "unreadable", "ok"]
@@ -156,6 +160,40 @@ def test_drafts_of_who_was_killed_while_writing_are_removed_by_who_writes_later(
     verified.replace(tmp_path / ours, lambda draft: draft.write(b"new"))
     left = {f".{ours}.{'b' * 16}", f".{theirs}.{'c' * 16}"}  # somebody may still write the first
     assert set(os.listdir(tmp_path)) == {ours} | left and (tmp_path / ours).read_text() == "new"
+
+
+def test_an_experiment_is_not_made_of_data_that_are_not_the_published_ones(tmp_path, put, strict, monkeypatch):  # noqa: F811
+    rows = put()
+    make = lambda: Experiment.of("er", "toy", data=tmp_path, network="mlp", memory=4, epochs=1)
+    monkeypatch.setitem(streams.STREAMS, "toy", streams.STREAMS["cifar10"])
+    monkeypatch.setattr(registry, "STREAMS", (*registry.STREAMS, "toy"))
+    published = make()
+    put(test=bytes(len(rows)))
+    with refused("test.bin is not Toy as published", f"`everlearn data get toy --data {tmp_path}`"):
+        make()
+    monkeypatch.setenv("EVERLEARN_UNVERIFIED", "1")
+    with pytest.warns(Notice, match=r"test\.bin is not Toy as published .*; its runs are kept apart"):
+        assert make().hash != published.hash
+
+
+def test_a_folder_that_is_given_too_deep_is_answered_with_the_right_one(tmp_path, put, strict):  # noqa: F811
+    put()
+    for folder in ("", "toy"):
+        assert len(sources.read("toy", tmp_path / folder).train[1]) == 6
+    for folder in ("toy/toy-bin", "toy/toy-bin/train"):
+        with refused(f"it is in {tmp_path}/toy: give that with --data"):
+            sources.read("toy", tmp_path / folder)
+
+
+def test_what_may_not_be_read_is_not_to_be_fetched_again(tmp_path, put, strict, monkeypatch):  # noqa: F811
+    put()
+
+    def forbidden(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(formats, "opened", forbidden)
+    with pytest.raises(BadInput, match=r"cannot be read \(Permission denied\)$"):
+        sources.read("toy", tmp_path)
 
 
 # --- Tiny ImageNet ---
@@ -218,17 +256,52 @@ def test_a_tiny_imagenet_that_is_not_whole_is_refused(tmp_path, published, chang
     assert all(np.array_equal(a, b) for a, b in zip(now.train + now.test, fresh.train + fresh.test, strict=True))
 
 
-def test_a_picture_written_over_is_noticed_when_it_is_read(tmp_path, published):
+def test_a_picture_written_over_is_noticed_and_so_is_its_return(tmp_path, published):
     sources.read("tinyimagenet", tmp_path)
     picture = published / "train/n01/images/n01_0.JPEG"
-    content = bytearray(picture.read_bytes())
-    content[-9] ^= 1
-    picture.write_bytes(content)
-    with refused("has changed since it was verified"):
-        sources.read("tinyimagenet", tmp_path)
-    with refused("a name, a label or a picture is another"):
-        sources.read("tinyimagenet", tmp_path)
+    content = picture.read_bytes()
+    picture.write_bytes(content[:-9] + bytes([content[-9] ^ 1]) + content[-8:])
+    for _ in range(2):
+        with refused("a name, a label or a picture is another"):
+            sources.read("tinyimagenet", tmp_path)
     assert identity.fingerprint("tinyimagenet", tmp_path)
+    picture.write_bytes(content)
+    assert sources.read("tinyimagenet", tmp_path).names == ("cow", "cat", "dog")
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+
+
+def test_pictures_that_change_while_they_are_decoded_are_refused(tmp_path, published, monkeypatch):
+    decode = tiny.decode
+    overwrite = lambda folder: write_picture(folder / "train/n01/images/n01_0.JPEG", seed=9)
+    monkeypatch.setattr(tiny, "decode", lambda folder: (decode(folder), overwrite(folder))[0])
+    with refused("tiny-imagenet-200 has changed while it was read"):
+        sources.read("tinyimagenet", tmp_path)
+    assert not published.with_name("tiny-imagenet-200.npz").exists()
+
+
+def test_many_pictures_are_not_looked_at_again_at_once(tmp_path, published, monkeypatch):
+    monkeypatch.setattr(tiny, "MANY", 5)
+    monkeypatch.setattr(tiny, "_seen", {})
+    sources.read("tinyimagenet", tmp_path)
+    (published / "train/n01/images/n01_0.JPEG").unlink()
+    assert identity.fingerprint("tinyimagenet", tmp_path) is None
+    now = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now + 11)
+    assert identity.fingerprint("tinyimagenet", tmp_path)
+
+
+def test_a_class_named_twice_is_refused_even_unverified(tmp_path, published, monkeypatch):
+    monkeypatch.setenv("EVERLEARN_UNVERIFIED", "1")
+    with (published / "wnids.txt").open("a") as wnids:
+        wnids.write("\nn01\n")
+    with refused("wnids.txt names a class twice"):
+        sources.read("tinyimagenet", tmp_path)
+
+
+def test_decoded_pictures_that_cannot_be_kept_are_said_to_be_that(tmp_path, published, monkeypatch):
+    monkeypatch.setattr(np, "savez", lambda *_, **__: (_ for _ in ()).throw(OSError("Read-only file system")))
+    with pytest.warns(Notice, match="the decoded pictures cannot be kept in"):
+        sources.read("tinyimagenet", tmp_path)
 
 
 def test_check_tells_the_counts_of_tiny_imagenet_and_its_cache(tmp_path, published):

@@ -56,6 +56,5 @@ def check(
     if any(status.state not in ("ok", "present", "skipped", "cache") for status in statuses):
         if own := sources.own(name):
             raise BadInput(f"there is no {'folder' if own[0] == 'folder' else 'file'} {own[1]}")
-        raise BadInput(
-            f"{name} is not whole; everlearn data get {name} fetches it, or put the files named above in their place"
-        )
+        command = sources.getting(name, data)
+        raise BadInput(f"{name} is not whole; {command} fetches it, or put the files named above in their place")

@@ -55,7 +55,7 @@ class Layout:
     folders: tuple[str, ...]
     parts: tuple[Part, ...]
     read: Callable[[list[Path], tuple[str, ...]], Images]
-    remedy: str = "`everlearn data get {name}` fetches it again"  # what to do about a damaged part
+    remedy: str = "`{get}` fetches it again"  # what to do about a damaged part
     whole: Whole | None = None  # where the parts have no md5
 
 
@@ -254,7 +254,7 @@ SOURCES: dict[str, Source] = {
                 ("tinyimagenet/tiny-imagenet-200", "tinyimagenet", "tiny-imagenet-200"),
                 tuple(Part((name,)) for name in ("wnids.txt", "train", "val/images", "val/val_annotations.txt")),
                 _read_tiny,
-                "delete {folder}, and {folder}.npz beside it, and run `everlearn data get {name}`",
+                "delete {folder}, and {folder}.npz beside it, and run `{get}`",
                 Whole(tiny.PUBLISHED, tiny.identify, tiny.content, tiny.counts, tiny.wanting, tiny.cached),
             ),
         ),

@@ -5,15 +5,17 @@ layouts; `everlearn data get NAME` puts it into the first one. What is not as pu
 $EVERLEARN_UNVERIFIED is 1; it is another experiment's then. `npz:FILE` and `folder:DIR` are the user's own data.
 """
 
+import contextlib
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from everlearn.data import folders, formats, verified
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
-from everlearn.errors import BadInput, unknown
+from everlearn.errors import BadInput, Notice, unknown
 
 State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial", "skipped", "cache"]
 UNVERIFIED = "EVERLEARN_UNVERIFIED"
@@ -131,31 +133,56 @@ def read(name: str, root: Path | None = None, **options: Any) -> Images:
     place = locate(source, data_root(root))
     if not place.whole:
         missing = place.layout.parts[place.paths.index(None)]
+        above = [folder for folder in place.folder.parents if locate(source, folder).whole]
+        there = f"it is in {above[0]}: give that with --data" if above else "or say with --data where it is"
         raise BadInput(
             f"{source.title} needs {place.folder / missing.names[0]}, which is not there: "
-            f"run `everlearn data get {name}{f' --data {root}' if root else ''}`, put it there yourself, "
-            "or say with --data where it is"
+            + (there if above else f"run `{getting(name, root)}`, put it there yourself, {there}")
         )
-    try:
-        if os.environ.get(UNVERIFIED) != "1":
-            _verify(source, place)
+    with _remedied(name, place, root):
+        _verify(source, place)
         return place.layout.read([path for path in place.paths if path], source.names)
+
+
+def verify(name: str, root: Path | None = None) -> None:
+    """Refuse a named data set that is there and is not the published one; where it may be another, say that it is."""
+    if own(name) or not (source := find(name)).layouts or not (place := locate(source, data_root(root))).whole:
+        return
+    with _remedied(name, place, root):
+        if other := _verify(source, place):
+            warnings.warn(f"{other}; its runs are kept apart from those on the published data", Notice, stacklevel=1)
+
+
+def getting(name: str, root: Path | None) -> str:
+    """The command that fetches a data set to where it is looked for."""
+    return f"everlearn data get {name}{f' --data {root}' if root else ''}"
+
+
+@contextlib.contextmanager
+def _remedied(name: str, place: Place, root: Path | None) -> Iterator[None]:
+    """What is damaged is refused with what to do about it."""
+    try:
+        yield
     except formats.Damaged as error:
-        raise BadInput(f"{error}; {place.layout.remedy.format(name=name, folder=place.folder)}") from error
+        if isinstance(error.__cause__, PermissionError):  # as it is, it may be sound
+            raise BadInput(str(error)) from error
+        remedy = place.layout.remedy.format(get=getting(name, root), folder=place.folder)
+        raise BadInput(f"{error}; {remedy}") from error
 
 
-def _verify(source: Source, place: Place) -> None:
-    """Refuse what is not as published."""
-    for one in contents(place):
-        if not one.sound:
-            if not one.digest:
-                formats.md5(one.path, unpack=True)  # says what is wrong with it
-            whole = place.layout.whole
-            why = whole.wanting(one.path) if whole else f"its md5 is {one.digest}, published is {one.published}"
-            raise formats.Damaged(
-                f"{one.path} is not {source.title} as published ({why}): {UNVERIFIED}=1 reads it as it is, "
-                "for another experiment"
-            )
+def _verify(source: Source, place: Place) -> str:
+    """Refuse what is not as published; unless it may be another, of which what is not so is said."""
+    wrong = next((one for one in contents(place) if not one.sound), None)
+    if wrong is None:
+        return ""
+    if not wrong.digest:
+        formats.md5(wrong.path, unpack=True)  # says what is wrong with it
+    whole = place.layout.whole
+    why = whole.wanting(wrong.path) if whole else f"its md5 is {wrong.digest}, published is {wrong.published}"
+    told = f"{wrong.path} is not {source.title} as published ({why})"
+    if os.environ.get(UNVERIFIED) == "1":
+        return told
+    raise formats.Damaged(f"{told}: {UNVERIFIED}=1 reads it as it is, for another experiment")
 
 
 def check(name: str, root: Path | None = None, strict: bool = False) -> list[FileStatus]:
@@ -184,7 +211,7 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
         if path.is_file() and path not in known:
             rows.append(_compare(path, archive.md5))
         elif part.is_file():
-            rows.append(FileStatus(part, "partial", f"{_size(part)}: `everlearn data get {name}` goes on from there"))
+            rows.append(FileStatus(part, "partial", f"{_size(part)}: `{getting(name, root)}` goes on from there"))
     if place.layout.whole:
         cache, use = place.layout.whole.cache(place.folder)
         if cache.is_file():

@@ -1,12 +1,13 @@
 """Tiny ImageNet's folder: 110,000 pictures, verified as one, and decoded once.
 
-The pictures are looked at one by one when they are read (a second), and hashed (four) when one of them was touched.
-Otherwise the folders' own times say whether names came or went.
+All pictures are looked at one by one (a second), and hashed (four) when one of them was touched.
 """
 
 import contextlib
 import hashlib
 import os
+import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.data import formats, photos, verified
+from everlearn.errors import Notice
 
 TEXTS = ("wnids.txt", "words.txt", "val/val_annotations.txt")  # the classes, their names, and the labels of val/images
 LONGEST = 2**22  # bytes of such a text
@@ -21,20 +23,23 @@ CLASSES, EACH, TESTED = 200, 500, 10_000
 # Of the names, labels and pictures that `content` reads. Of its authors only the zip has a checksum; this one was taken
 # of a copy with 500 + 50 pictures in each of the 200 classes.
 PUBLISHED = "72c4fcbec8afd86dc514e10c1d0fe0e403ccbefa7e73d17a796eba66e063ff0e"
+MANY, AGAIN = 10_000, 10.0  # so many files are not looked at again within so many seconds, in a process
+_seen: dict[Path, tuple[float, verified.Stamp]] = {}  # when it looked at a folder, and what it saw
 
 
 def read(folder: Path) -> formats.Parts:
     """Decode the pictures, and keep them as one file beside the folder: 110,000 JPEGs are worth decoding once."""
-    known = identify(folder)
-    cache, seen = _cache(folder), _touched(folder)
-    if verified.recall(cache, seen) == known and (parts := _decoded(cache)):
+    cache, known = _cache(folder), identify(folder)
+    if verified.recall(cache, _kept(folder)) == known and (parts := _decoded(cache)):
         return parts
-    if content(folder) != known:  # a picture was written over, which its folder's time does not show
-        verified.forget(folder)
-        raise formats.Damaged(f"{folder} has changed since it was verified")
-    parts = decode(folder)
+    before, parts = _touched(folder), decode(folder)
+    if _touched(folder, now=True).text != before.text:
+        raise formats.Damaged(f"{folder} has changed while it was read")
     if _save(cache, parts):
-        verified.record(cache, _touched(folder), known)
+        verified.record(cache, _kept(folder), known)
+    else:
+        words = f"the decoded pictures cannot be kept in {cache}, so they are decoded again the next time"
+        warnings.warn(words, Notice, stacklevel=2)
     return parts
 
 
@@ -46,6 +51,8 @@ def decode(path: Path) -> formats.Parts:
     if not (wnids and annotations):
         raise formats.Damaged(f"{rows if wnids else path / 'wnids.txt'} is empty or cannot be read")
     index = {wnid: label for label, wnid in enumerate(wnids)}
+    if len(index) < len(wnids):
+        raise formats.Damaged(f"{path / 'wnids.txt'} names a class twice")
     if odd := index.keys() ^ {entry.name for entry in photos.subfolders(path / "train")}:
         raise formats.Damaged(
             f"{path / 'train' / min(odd)} is {'missing' if min(odd) in index else 'not a class of wnids.txt'}"
@@ -83,10 +90,8 @@ def _pixels(files: list[Path]) -> np.ndarray:
 
 
 def identify(folder: Path) -> str:
-    """The digest of its content, remembered as long as no name came or went."""
-    names = [*TEXTS, *_picture_folders(folder), "train"]
-    seen = verified.stamp((name, verified.looked(f"{folder}/{name}")) for name in names)
-    return verified.digest(folder, seen, lambda: content(folder))
+    """The digest of its content, remembered as long as no file is touched."""
+    return verified.digest(folder, _touched(folder), lambda: content(folder))
 
 
 def content(folder: Path) -> str:
@@ -134,7 +139,7 @@ def wanting(folder: Path) -> str:
 def cached(folder: Path) -> tuple[Path, str]:
     """Where it is kept decoded, and whether that is of use."""
     cache = _cache(folder)
-    if verified.recall(cache, _touched(folder)) is None:
+    if verified.recall(cache, _kept(folder)) is None:
         return cache, "of pictures that have changed since; they are decoded again, or delete it"
     return cache, "the decoded pictures; without it they are decoded again"
 
@@ -143,8 +148,14 @@ def _cache(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.npz")
 
 
-def _touched(folder: Path) -> verified.Stamp:
+def _kept(folder: Path) -> verified.Stamp:
     """Of every file there is and of what was decoded."""
+    inside, decoded = _touched(folder), verified.stamp([("", verified.looked(_cache(folder)))])
+    return verified.Stamp(f"{inside.text} {decoded.text}", inside.settled)
+
+
+def _touched(folder: Path, now: bool = False) -> verified.Stamp:
+    """Of every file there is; what was seen shortly before, unless it is to be looked at `now`."""
 
     def stats() -> Iterator[tuple[str, os.stat_result | None]]:
         for name in TEXTS:
@@ -153,8 +164,12 @@ def _touched(folder: Path) -> verified.Stamp:
             for picture in _pictures(f"{folder}/{name}"):
                 yield f"{name}/{picture}", verified.looked(f"{folder}/{name}/{picture}")
 
-    inside, decoded = verified.stamp(stats()), verified.stamp([("", verified.looked(_cache(folder)))])
-    return verified.Stamp(f"{inside.text} {decoded.text}", inside.settled)
+    when, seen = _seen.get(folder, (-AGAIN, None))
+    if now or seen is None or time.monotonic() - when > AGAIN:
+        seen = verified.stamp(rows := list(stats()))
+        if len(rows) > MANY:
+            _seen[folder] = time.monotonic(), seen
+    return seen
 
 
 def _picture_folders(folder: Path) -> list[str]:

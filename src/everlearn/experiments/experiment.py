@@ -262,7 +262,9 @@ def _data(given: Any, data: Path | str | None) -> Found:
     if not isinstance(name, str) or not built_in(name):
         return look_up("stream", given)
     options = {key: value for key, value in given.items() if key != "name"} if isinstance(given, Mapping) else {}
-    source = streams.fingerprint(name, Path(data) if data else None)
+    root = Path(data) if data else None
+    sources.verify(name, root)
+    source = streams.fingerprint(name, root)
     if (mine := streams.own(name)) is None:
         return Found(name, streams.load, source, None, options)
     kind, path = mine

@@ -104,7 +104,7 @@ def streams(data: Path | None) -> Sheet:
     table = plain("stream", "tasks", "network", "data", "what it is")
     for name, setting in STREAMS.items():
         here = name == "digits" or sources.found(name, data)
-        state = "here" if here else f"everlearn data get {name}"
+        state = "here" if here else sources.getting(name, data)
         table.add_row(name, str(setting.tasks), setting.network, state, sources.SOURCES[name].summary)
     for name in registry.known("stream")[len(STREAMS) :]:
         table.add_row(name, "", "", "", summary(inspect.getdoc(registry.find("stream", name)) or ""))
