@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -17,6 +18,7 @@ from everlearn.cli.app import app
 from everlearn.collection import collect
 from everlearn.experiments import legacy
 from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.published import Figure
 from everlearn.experiments.store import CHECKPOINT, Store
 
 ROOT = Path(__file__).parents[1]
@@ -301,6 +303,18 @@ def test_what_a_page_explains_is_what_it_lists(monkeypatch):
 
     beyond = {(cell.study, cell.label) for cell in reproduction.rows_run().values() if abs(cell.apart) > 2}
     assert reproduction.WHY.keys() <= beyond, "an explanation of a row that is no longer beyond two deviations"
+
+
+@pytest.mark.parametrize("seeds", [1, 3, 5])
+def test_how_often_a_row_is_beyond_by_chance_is_what_a_simulation_says(seeds, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    from tables.reproduction import Cell
+
+    rng = np.random.default_rng(0)
+    theirs, ours = rng.normal(size=(200_000, 5)), rng.normal(size=(200_000, seeds)).mean(axis=1)
+    beyond = abs(ours - theirs.mean(axis=1)) > 2 * theirs.std(axis=1, ddof=1)
+    cell = Cell("", "", "", Figure(0, 1), [{"class_il": {"acc": 0.0}}] * seeds)
+    assert cell.by_chance == pytest.approx(beyond.mean(), abs=0.003)
 
 
 SCRIPTS = {path.stem for path in (ROOT / "docs").glob("*.py")} - {"conf"}  # which is Sphinx's
