@@ -1,4 +1,4 @@
-"""Retain: DER++ that learns new classes among themselves, gently from old ones, and keeps what it said of old ones.
+"""Retain: DER++ that learns new classes mainly among themselves, gently against old ones, and holds old answers.
 
 L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old classes, the network before this task)
     + γ KD(memory draw 1) + λ CE(memory draw 2)

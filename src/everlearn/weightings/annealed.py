@@ -9,7 +9,7 @@ from everlearn.weightings.base import Phased
 
 
 class Annealed(Phased):
-    """The step made small: past the warm-up every weight is a tenth of its preset."""
+    """After the warm-up every weight is a tenth of its preset: a smaller step, and nothing else."""
 
     def past_warmup(self, terms: Terms) -> Tensor:
         return self.preset / 10

@@ -9,7 +9,7 @@ from everlearn.weightings.relation import Relation
 
 
 class Averaged(Relation):
-    """Relation without the relation: every row of a step has the step's mean weights. What is left is the phase."""
+    """Relation with the weights averaged over the rows of a step, so that only the phase is left of it."""
 
     def used(self, weights: Tensor) -> Tensor:
         (mean,) = ranks.all_reduce(weights.mean(dim=0))

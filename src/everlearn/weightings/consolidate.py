@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Consolidate(Phased):
-    """Past the warm-up the terms that learn the new have weight 0, those that preserve the old their preset one."""
+    """After the warm-up terms on new samples have weight 0; terms that preserve the old keep their preset weight."""
 
     def past_warmup(self, terms: Terms) -> Tensor:
         if getattr(self, "rehearsal", None) is None:

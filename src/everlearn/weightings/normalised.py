@@ -8,7 +8,7 @@ from everlearn.weightings.relation import Relation
 
 
 class Normalised(Relation):
-    """Relation without the step's size: each row's weights sum to what the preset ones do. New against old is left."""
+    """Relation with each row's weights scaled to the sum of the preset ones: only the share of new and old is left."""
 
     def used(self, weights: Tensor) -> Tensor:
         return weights * (self.preset.sum() / weights.sum(dim=1, keepdim=True))
