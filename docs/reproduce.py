@@ -65,6 +65,18 @@ PLAN = [
         rf"{ALL}, M = (200|500)",
         3,
     ),
+    (
+        "as the released code has it, where CIFAR-100 is off",
+        "released-cifar100",
+        "(er-ace|rer|rer-ace), as released, M = 200",
+        1,
+    ),
+    (
+        "as the released code has it, where CIFAR-10 is off, and RDER",
+        "released-cifar10",
+        r"rer, as released, M = (50|5120)|er-ace, as released, M = 5120|rder, as released, M = (200|500)",
+        1,
+    ),
     ("both bounds and the regularisers", "table1-cifar10", "joint|finetune|oewc|si|lwf", 1),
     (
         "the comparators with a memory of 200, 500 and 5120, GEM of 200 and 500",

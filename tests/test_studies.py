@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from conftest import toy
 from typer.testing import CliRunner
 
 import everlearn
-from everlearn import BadInput, Experiment, launchers, registry
+from everlearn import ER, BadInput, Experiment, Relation, launchers, registry
 from everlearn.cli import app as cli
 from everlearn.experiments import failures, provenance, studies
 from everlearn.experiments import run as runs
@@ -23,6 +24,7 @@ from everlearn.experiments.published import Figure, published
 from everlearn.experiments.store import Store
 from everlearn.launchers import local, remote
 from everlearn.metrics import across
+from everlearn.networks import CNN
 from everlearn.report import tables
 
 TOML = """
@@ -182,6 +184,41 @@ def test_the_papers_settings_are_the_studies_defaults():
     assert rder.weighting["warmup"] == 25 and rder.weighting["weights"] == (1, 0.2, 0.5)
     assert studies.study("table7-interval", 1).rows["rder, M = 50, interval = 10"][0].weighting["interval"] == 10
     assert "gem, M = 200" not in studies.study("table1-tinyimagenet", 1).rows
+
+
+def test_what_the_released_code_does_otherwise_is_a_study():
+    rows = {name: studies.study(f"released-{name}", 1).rows for name in ("cifar10", "cifar100")}
+    paper = studies.study("table1-cifar10", 1).rows
+    odd = {
+        "er-ace": {"weights": (0.5, 0.5)},
+        "rer": {"weights": (1, 1), "order": "fresh", "warmup": 26},
+        "rer-ace": {"weights": (1, 1), "rrn_lr": 1e-9, "warmup": 26},
+        "rder": {"order": "fresh", "warmup": 26},
+    }
+    for method, settings in odd.items():
+        for memory in (200, 500, 5120):
+            ((theirs,), (usual,)) = (
+                rows["cifar10"][f"{method}, as released, M = {memory}"],
+                paper[f"{method}, M = {memory}"],
+            )
+            assert theirs == Experiment.of(method, "cifar10", memory=memory, **settings)
+            here, there = theirs.settings(), usual.settings()
+            assert {key: here[key] for key in here if here[key] != there[key]} == settings
+    assert rows["cifar10"].keys() == rows["cifar100"].keys()
+
+
+def test_a_net_with_rer_aces_rate_in_the_released_code_stays_as_it_was_made():
+    stream = toy()
+    moved = {}
+    for rate in (studies.RELEASED["rer-ace"]["rrn_lr"], 1e-3):
+        method = ER(Relation(rrn_lr=rate, interval=1, relation_from_task=1))
+        learner = everlearn.Learner(CNN(stream.shape, 4), method, memory=8, epochs=4, batch=2, classes=range(4))
+        before = method.weighting.phi.clone()
+        for task in stream.tasks:
+            learner.update(task)
+        moved[rate] = (method.weighting.phi - before).abs().max().item()
+        assert method.weighting.adam.steps > 40
+    assert moved[1e-9] < 1e-6 < 1e-3 < moved[1e-3]
 
 
 # The table -----------------------------------------------------------------------------------------------------------
