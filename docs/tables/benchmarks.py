@@ -62,7 +62,7 @@ def bench() -> str:
         f"\n\n{r['device']}, torch {r['torch']}; bfloat16 where not said otherwise.\n\n"
         f"- Relational overhead: {overheads}.\n"
         f"- A DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}.\n"
-        f"- Peak memory of an RRN update over double backward: {peak['ratio']:.2f} "
+        f"- Peak memory of an update of the net over double backward: {peak['ratio']:.2f} "
         f"({peak['forward']:.0f} and {peak['double-backward']:.0f} MiB).\n"
         f"- A DER++ step is {rate['step_gflop']:.0f} GFLOP and reaches {rate['step_tflops']:.0f} TFLOP/s, "
         f"{rate['fraction']:.0%} of the "

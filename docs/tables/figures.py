@@ -25,9 +25,9 @@ def drawn(spec: dict) -> str:
     return vl_convert.vegalite_to_svg(json.dumps(spec | {"config": figures.STYLE | {"font": FONT}})) + "\n"
 
 
-def similarity(name: str) -> str:
-    """The mean weights RER gives validation samples after the second task, a point a seed."""
-    return drawn(charts(f"{name}.json", "rer")["similarity"])
+def similarity(records: str) -> str:
+    """The mean weights RER gives validation samples after the second task, a point a seed: the paper's Fig. 5b."""
+    return drawn(charts(records, "rer")["similarity"])
 
 
 def curves(stream: str, base: str, memory: int) -> str:
@@ -39,7 +39,8 @@ def curves(stream: str, base: str, memory: int) -> str:
 
 
 FIGURES = {
-    **{f"docs/{name}.svg": partial(similarity, name) for name in ALIKE},
+    **{f"docs/{name}.svg": partial(similarity, f"{name}.json") for name in ALIKE},
+    "docs/similarity-cifar10.svg": partial(similarity, "similarity"),
     **{
         f"docs/curves-{stream}-{base}-{memory}.svg": partial(curves, stream, base, memory)
         for stream in ("cifar10", "cifar100")

@@ -125,8 +125,8 @@ def rows_run() -> dict[Experiment, Cell]:
 def near() -> str:
     """How many rows are within two published deviations, and how many would be beyond by chance."""
     lines = []
-    for folder, name in STREAMS.items():
-        of = [cell for e, cell in rows_run().items() if reproduce.folder(e) == folder]
+    for stream, name in STREAMS.items():
+        of = [cell for e, cell in rows_run().items() if e.stream.name == stream]
         within = sum(abs(cell.apart) <= 2 for cell in of)
         expected = len(of) - sum(cell.by_chance for cell in of)
         lines.append(
