@@ -27,9 +27,10 @@ from test_data import (  # noqa: F401  # fixtures
     write_tiny,
 )
 
-from everlearn import Experiment, registry
+from everlearn import Experiment, launchers, registry, run
 from everlearn.data import catalogue, formats, identity, sources, streams, tiny, verified
 from everlearn.errors import BadInput, Notice
+from everlearn.experiments.store import Store
 
 
 @pytest.fixture
@@ -162,27 +163,42 @@ def test_drafts_of_who_was_killed_while_writing_are_removed_by_who_writes_later(
     assert set(os.listdir(tmp_path)) == {ours} | left and (tmp_path / ours).read_text() == "new"
 
 
-def test_an_experiment_is_not_made_of_data_that_are_not_the_published_ones(tmp_path, put, strict, monkeypatch):  # noqa: F811
-    rows = put()
-    make = lambda: Experiment.of("er", "toy", data=tmp_path, network="mlp", memory=4, epochs=1)
+def test_nothing_is_run_or_answered_on_data_that_are_not_the_published_ones(tmp_path, put, strict, monkeypatch):  # noqa: F811
+    rows, store = put(), Store(tmp_path / "runs")
     monkeypatch.setitem(streams.STREAMS, "toy", streams.STREAMS["cifar10"])
     monkeypatch.setattr(registry, "STREAMS", (*registry.STREAMS, "toy"))
-    published = make()
+    settings = dict(stream="toy", data=tmp_path, network="mlp", memory=4, epochs=1, tasks=1, device="cpu")
+    (published,) = performed = [Experiment.of("er", **settings)]
+    monkeypatch.setattr(store, "done", lambda of: list(of))
+    monkeypatch.setattr(store, "result", lambda of: {"known": of.hash})
+    here = dict(store=store, device="cpu", data=tmp_path)
+    assert launchers.perform(performed, **here) == [{"known": published.hash}]
     put(test=bytes(len(rows)))
-    with refused("test.bin is not Toy as published", f"`everlearn data get toy --data {tmp_path}`"):
-        make()
+    other = Experiment.of("er", **settings)  # may be named, listed and compared
+    assert other.hash != published.hash
+    for do in (lambda: launchers.perform([other], **here), lambda: run("er", **settings)):
+        with refused("test.bin is not Toy as published", f"`everlearn data get toy --data {tmp_path}`"):
+            do()
     monkeypatch.setenv("EVERLEARN_UNVERIFIED", "1")
     with pytest.warns(Notice, match=r"test\.bin is not Toy as published .*; its runs are kept apart"):
-        assert make().hash != published.hash
+        assert launchers.perform([other], **here) == [{"known": other.hash}]
 
 
-def test_a_folder_that_is_given_too_deep_is_answered_with_the_right_one(tmp_path, put, strict):  # noqa: F811
+def test_a_folder_that_is_given_too_deep_is_answered_with_the_right_one(tmp_path, put, strict, monkeypatch):  # noqa: F811
     put()
     for folder in ("", "toy"):
         assert len(sources.read("toy", tmp_path / folder).train[1]) == 6
     for folder in ("toy/toy-bin", "toy/toy-bin/train"):
         with refused(f"it is in {tmp_path}/toy: give that with --data"):
             sources.read("toy", tmp_path / folder)
+    monkeypatch.chdir(tmp_path / "toy/toy-bin")
+    with refused(f"it is in {tmp_path}/toy: give that with --data"):
+        sources.read("toy", Path())
+
+
+def test_a_folder_whose_name_has_a_space_is_named_as_a_shell_takes_it(tmp_path):
+    assert sources.getting("cifar10", tmp_path / "my data") == f"everlearn data get cifar10 --data '{tmp_path}/my data'"
+    assert sources.getting("cifar10", None) == "everlearn data get cifar10"
 
 
 def test_what_may_not_be_read_is_not_to_be_fetched_again(tmp_path, put, strict, monkeypatch):  # noqa: F811

@@ -7,6 +7,7 @@ $EVERLEARN_UNVERIFIED is 1; it is another experiment's then. `npz:FILE` and `fol
 
 import contextlib
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -133,7 +134,7 @@ def read(name: str, root: Path | None = None, **options: Any) -> Images:
     place = locate(source, data_root(root))
     if not place.whole:
         missing = place.layout.parts[place.paths.index(None)]
-        above = [folder for folder in place.folder.parents if locate(source, folder).whole]
+        above = [folder for folder in place.folder.absolute().parents if locate(source, folder).whole]
         there = f"it is in {above[0]}: give that with --data" if above else "or say with --data where it is"
         raise BadInput(
             f"{source.title} needs {place.folder / missing.names[0]}, which is not there: "
@@ -155,7 +156,7 @@ def verify(name: str, root: Path | None = None) -> None:
 
 def getting(name: str, root: Path | None) -> str:
     """The command that fetches a data set to where it is looked for."""
-    return f"everlearn data get {name}{f' --data {root}' if root else ''}"
+    return f"everlearn data get {name}{f' --data {shlex.quote(str(root))}' if root else ''}"
 
 
 @contextlib.contextmanager

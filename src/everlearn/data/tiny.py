@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from everlearn.data import formats, photos, verified
-from everlearn.errors import Notice
+from everlearn.errors import BadInput, Notice
 
 TEXTS = ("wnids.txt", "words.txt", "val/val_annotations.txt")  # the classes, their names, and the labels of val/images
 LONGEST = 2**22  # bytes of such a text
@@ -24,7 +24,7 @@ CLASSES, EACH, TESTED = 200, 500, 10_000
 # of a copy with 500 + 50 pictures in each of the 200 classes.
 PUBLISHED = "72c4fcbec8afd86dc514e10c1d0fe0e403ccbefa7e73d17a796eba66e063ff0e"
 MANY, AGAIN = 10_000, 10.0  # so many files are not looked at again within so many seconds, in a process
-_seen: dict[Path, tuple[float, verified.Stamp]] = {}  # when it looked at a folder, and what it saw
+_seen: dict[str, tuple[float, verified.Stamp]] = {}  # when it looked at a folder, and what it saw
 
 
 def read(folder: Path) -> formats.Parts:
@@ -34,7 +34,7 @@ def read(folder: Path) -> formats.Parts:
         return parts
     before, parts = _touched(folder), decode(folder)
     if _touched(folder, now=True).text != before.text:
-        raise formats.Damaged(f"{folder} has changed while it was read")
+        raise BadInput(f"{folder} has changed while it was read; wait for who writes there, and read it again")
     if _save(cache, parts):
         verified.record(cache, _kept(folder), known)
     else:
@@ -164,11 +164,12 @@ def _touched(folder: Path, now: bool = False) -> verified.Stamp:
             for picture in _pictures(f"{folder}/{name}"):
                 yield f"{name}/{picture}", verified.looked(f"{folder}/{name}/{picture}")
 
-    when, seen = _seen.get(folder, (-AGAIN, None))
+    key = os.path.abspath(folder)
+    when, seen = _seen.get(key, (-AGAIN, None))
     if now or seen is None or time.monotonic() - when > AGAIN:
         seen = verified.stamp(rows := list(stats()))
         if len(rows) > MANY:
-            _seen[folder] = time.monotonic(), seen
+            _seen[key] = time.monotonic(), seen
     return seen
 
 

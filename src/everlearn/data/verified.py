@@ -65,28 +65,15 @@ def recall(path: Path, seen: Stamp) -> str | None:
 
 
 def record(path: Path, seen: Stamp, found: str) -> None:
-    """Remember it, here and in the user's cache folder."""
-    if seen.settled:
-        key = os.path.abspath(path)
-        _known[key, seen.text] = found
-        _write(key, {key: (seen.text, found)})
-
-
-def forget(path: Path) -> None:
-    """What was found out of it no longer holds."""
-    key = os.path.abspath(path)
-    for known in [known for known in _known if known[0] == key]:
-        del _known[known]
-    _write(key, {})
-
-
-def _write(key: str, row: dict[str, tuple[str, str]]) -> None:
-    """Put the row in the place of the key's; a disk that refuses costs time, not the run."""
-    rows = {path: known for path, known in _written().items() if path != key and os.path.exists(path)}
-    file = Path(os.path.expanduser(MEMORY))
+    """Remember it, here and in the user's cache folder. A disk that refuses costs time, not the run."""
+    if not seen.settled:
+        return
+    key, file = os.path.abspath(path), Path(os.path.expanduser(MEMORY))
+    _known[key, seen.text] = found
+    rows = {path: known for path, known in _written().items() if os.path.exists(path)} | {key: (seen.text, found)}
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace(file, lambda draft: draft.write(json.dumps(rows | row, indent=1).encode()))
+        replace(file, lambda draft: draft.write(json.dumps(rows, indent=1).encode()))
 
 
 def _written() -> dict[str, tuple[str, str]]:

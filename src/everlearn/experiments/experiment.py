@@ -8,7 +8,7 @@ import inspect
 import json
 import os
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -262,9 +262,7 @@ def _data(given: Any, data: Path | str | None) -> Found:
     if not isinstance(name, str) or not built_in(name):
         return look_up("stream", given)
     options = {key: value for key, value in given.items() if key != "name"} if isinstance(given, Mapping) else {}
-    root = Path(data) if data else None
-    sources.verify(name, root)
-    source = streams.fingerprint(name, root)
+    source = streams.fingerprint(name, Path(data) if data else None)
     if (mine := streams.own(name)) is None:
         return Found(name, streams.load, source, None, options)
     kind, path = mine
@@ -274,6 +272,12 @@ def _data(given: Any, data: Path | str | None) -> Found:
 def built_in(stream: str) -> bool:
     """Is it a stream whose files we read ourselves?"""
     return stream in registry.STREAMS or streams.own(stream) is not None
+
+
+def verify(experiments: Iterable[Experiment], data: Path | str | None = None) -> None:
+    """Refuse to run, or to answer from what was run, on data that are there and are not the published ones."""
+    for name in dict.fromkeys(e.stream.name for e in experiments if built_in(e.stream.name)):
+        sources.verify(name, Path(data) if data else None)
 
 
 def load(stream: Spec, data: Path | str | None = None) -> Stream:

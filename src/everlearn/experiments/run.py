@@ -26,7 +26,7 @@ from everlearn.data import Stream
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import failures, provenance
 from everlearn.experiments.arithmetic import arithmetic
-from everlearn.experiments.experiment import Experiment, load
+from everlearn.experiments.experiment import Experiment, load, verify
 from everlearn.experiments.store import Done, Store
 from everlearn.learner import Learner, endings
 from everlearn.learner import saved as saved_learner
@@ -90,6 +90,7 @@ def run(
             f"{what} has no name in a run's settings, so its run cannot be kept in a folder; "
             "put it into a file and give file.py:name, or leave `out` away"
         )
+    verify([experiment], data)
     with _turn:
         if out is not None:
             store = Store(out)
@@ -106,10 +107,7 @@ def _experiment(method: Any, stream: Any, given: dict[str, Any]) -> tuple[Experi
     if not isinstance(method, Method):
         return Experiment.of(method, stream, **given), None
     parts = {"method": method, "weighting": given.get("weighting") or getattr(method, "weighting", None)}
-    nameless = {
-        kind: one for kind, one in parts.items() if not isinstance(one, str) and not registry.placed(kind, type(one))
-    }
-    if not nameless:
+    if all(isinstance(one, str) or registry.placed(kind, type(one)) for kind, one in parts.items()):
         return Experiment.of(method, stream, **given), None
     if (given_one := given.get("weighting")) is not None:
         method = copy.copy(method)

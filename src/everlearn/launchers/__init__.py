@@ -20,7 +20,7 @@ from everlearn import registry
 from everlearn.core import ranks
 from everlearn.errors import FULL, BadInput, EverlearnError, foreign, located, short_of_memory
 from everlearn.experiments import failures, run
-from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.experiment import Experiment, verify
 from everlearn.experiments.store import Busy, Damaged, Done, Store
 
 Report = Callable[[Experiment, dict], None]
@@ -70,6 +70,7 @@ def perform(
     if on != "local" and ranks.distributed():
         raise BadInput(f"--on {on} and torchrun both hand out the work; use one of the two")
     job = Job(store, device_of(on, device, more.get("options", {})), **more)
+    verify(experiments, job.data)
     done = set() if job.fresh else {*store.done(experiments)}
     todo = ranks.broadcast_object([experiment for experiment in experiments if experiment not in done])
     if not ranks.rank():
