@@ -96,7 +96,7 @@ def test_the_hypergradient_equals_double_backward_through_the_unrolled_step(kind
     losses = lambda theta: method.terms(net.at(theta, virtual=True), new, replay).losses
     direction = sgd.direction(net.theta, gradient(lambda t: (weights * losses(t)).sum() / B, net.theta), virtual=True)
     stepped = net.theta.detach() - lr * direction
-    G = mode(losses, net.theta, weights, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped, lr)
+    G = mode(losses, net.theta, weights, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped)
     reference = unrolled(method, net, new, replay, outer, weights, lr, velocity=sgd.velocity, **settings)
     assert relative(G * (-lr / B), reference) < 1e-10
 
@@ -107,9 +107,7 @@ def test_G_is_the_similarity_of_gradients_class_by_class(kind):
     method, net, new, replay, outer = situation(kind)
     losses = lambda theta: method.terms(net.at(theta, virtual=True), new, replay).losses
     stepped = net.theta.detach() - 0.1 * gradient(lambda t: losses(t).sum() / B, net.theta)
-    G = forward_mode(
-        losses, net.theta, None, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped, 0.1
-    )
+    G = forward_mode(losses, net.theta, None, lambda theta: method.outer(net.at(theta, virtual=True), outer), stepped)
 
     def outer_rows(theta):
         seen = [b._replace(z=z) for b, z in zip(outer, net.at(theta, virtual=True)(*(b.x for b in outer)))]

@@ -5,6 +5,7 @@ import gc
 import re
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from conftest import LABELS, learner_of, toy
@@ -148,6 +149,8 @@ def test_a_method_that_writes_into_its_tensor_is_not(watched, method):
     ("before", "after"),
     [
         *((1.0, 0.5), ("early", "late"), (False, True), (None, 0.1), ((1, 1), (1, 0.5)), ({1: [2]}, {1: [3]})),
+        *((np.float32(1), np.float32(0.5)), (torch.relu, torch.tanh), (torch.float32, torch.float64)),
+        (torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)),
         (torch.ones(()), torch.ones(())),
     ],
 )

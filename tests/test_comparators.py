@@ -498,3 +498,14 @@ def test_gss_keeps_more_beside_a_sample_and_what_fills_its_memory_between_tasks_
     drawn = type("Drawn", (GSS,), {"draws": (Draw("balanced"),)})
     with pytest.raises(BadInput, match="Drawn fills its memory in its own way, so no draw of it can be balanced"):
         learner_of(drawn(), MLP(stream.shape, 2), stream)
+
+
+def test_within_a_task_icarl_is_tested_by_its_logits_for_its_means_are_the_last_tasks():
+    x = torch.randn(240, 6, generator=torch.Generator().manual_seed(0)) + 6 * torch.eye(6).repeat(40, 1)
+    y = torch.arange(240) % 6
+    network = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 6))
+    learner = Learner(network, "icarl", memory=60, epochs=8, batch=16, lr=0.05)
+    learner.update(x[y < 3], y[y < 3])
+    seen: list = []
+    learner.update(x[y >= 3], y[y >= 3], validation=0.25, on_epoch=lambda _, record: seen.append(record["validation"]))
+    assert max(seen[:4]) > 0.5 and learner.score(x, y) > 0.9

@@ -259,7 +259,7 @@ def test_a_lack_of_memory_is_no_fault_of_the_networks(mode):
 
     theta, weights = torch.zeros(3, requires_grad=True), torch.ones(2, 1)
     with pytest.raises(torch.OutOfMemoryError, match="the GPU is full"):
-        bilevel.check(mode, losses, theta, weights, lambda theta: theta.sum(), 0.1)
+        bilevel.check(mode, losses, theta, weights, lambda theta: theta.sum())
 
 
 def test_a_review_is_of_so_many_classes_and_samples_evenly_whatever_there_are():

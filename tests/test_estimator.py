@@ -14,6 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from torch import nn
 
 import everlearn
+from everlearn.errors import Notice
 
 # A learner is made around a network that it trains in place, and is no list of settings that `fit` first reads; it has
 # errors and warnings of its own; it takes any shape, and whole numbers as token ids.
@@ -140,3 +141,43 @@ def test_a_learner_says_what_it_is():
     assert repr(one.update(x, y)) == "<Learner: ER weighed by Consolidate; tasks 1, classes 3, samples kept 50 of 50>"
     lower = everlearn.Learner(Padded(), "finetune")
     assert repr(lower) == "<Learner: FineTune; tasks 0, classes 0>"
+
+
+def test_settings_are_tried_without_copying_the_network_it_has():
+    """One with weight_norm cannot be copied."""
+    network = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 8)), nn.ReLU(), nn.Linear(8, 3))
+
+    def copied(self, memo):
+        raise RuntimeError("only tensors created explicitly by the user support deepcopy")
+
+    type(network[0]).__deepcopy__ = copied
+    try:
+        one = everlearn.Learner(network, epochs=2).update(*flowers())
+        with pytest.warns(Notice, match="makes a learner anew"):
+            one.set_params(lr=0.1)
+        with pytest.raises(everlearn.BadInput, match="lr"):
+            one.set_params(lr=-1)
+    finally:
+        del type(network[0]).__deepcopy__
+    assert one.training.lr == 0.1 and one.tasks == 0
+
+
+@pytest.mark.parametrize("how", ["fit", "clone"])
+def test_a_learner_that_was_loaded_is_made_anew_as_it_was_made(tmp_path, how):
+    x, y = torch.randint(0, 256, (40, 1, 6, 6), dtype=torch.uint8), torch.arange(40) % 2
+    network = lambda: nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    pixels = everlearn.Pixels(mean=(0.5,), std=(0.2,), flip=True)
+    one = everlearn.Learner(network(), classes=[0, 1, 7], inputs=pixels, epochs=1).update(x, y)
+    one.save(tmp_path / "it")
+    other = everlearn.Learner.load(tmp_path / "it", network())
+    other = other.fit(x, y) if how == "fit" else clone(other).update(x, y)
+    assert other.classes_.tolist() == [0, 1, 7] and other.inputs.document() == pixels.document()
+    limited = everlearn.Learner(nn.Linear(4, 2), classes=2, epochs=1).update(*tables()[:2])
+    limited.save(tmp_path / "limited")
+    again = everlearn.Learner.load(tmp_path / "limited", nn.Linear(4, 2))
+    assert again.get_params()["classes"] == 2 and again.get_params()["inputs"] is None
+
+
+def tables():
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    return x, torch.arange(20) % 2

@@ -16,7 +16,7 @@ from everlearn.core import theta
 from everlearn.core.layout import Layout
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Draw, plan_epoch, reservoir
-from everlearn.core.state import Stateful, from_bytes
+from everlearn.core.state import Stateful, as_bytes, from_bytes
 from everlearn.learner import growth
 from everlearn.learner.growth import head_of, reshape
 from everlearn.networks import MLP, build
@@ -637,3 +637,35 @@ def test_a_network_that_cannot_have_other_outputs_says_so_and_keeps_its_own():
         learner.update(STREAM.tasks[0])
     assert module.head.out_features == 6 and learner.classes == 0 and learner.head is None
     assert all(torch.equal(before[name], tensor) for name, tensor in module.state_dict().items())
+
+
+class Masked(everlearn.ER):
+    """Made anew in each task, as long as θ, and so in no state."""
+
+    derived = ("mask",)
+
+    def begin_task(self, learner, task):
+        self.mask = torch.ones_like(learner.net.theta)
+
+
+@pytest.mark.parametrize("method", [Masked, everlearn.ER])
+def test_what_is_derived_and_as_long_as_the_networks_vector_is_not_asked_for(method, tmp_path):
+    """ER's two weights are as many as the parameters of one linear layer."""
+    x, y = torch.randn(20, 1, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 2
+    network = lambda: nn.Linear(1, 2, bias=False)
+    learner = Learner(network(), method(), epochs=2).update(x, y)
+    learner.save(tmp_path / "it")
+    other = Learner.load(tmp_path / "it", network(), method=method())
+    state = learner.state() | {"learner.known": told_as_before(learner.state())}
+    again = Learner(network(), method(), epochs=2)
+    again.restore(state)
+    for one in (learner, other, again):
+        one.update(x + 3, y + 2)
+    assert same(learner.state(), other.state()) and same(learner.state(), again.state())
+
+
+def told_as_before(state: dict) -> torch.Tensor:
+    """What states said that were written when derived tensors were named as laid out like θ."""
+    known = json.loads(from_bytes(state["learner.known"]))
+    known["plain"] += ["method.mask", "method.weighting.row"]
+    return as_bytes(json.dumps(known))

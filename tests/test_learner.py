@@ -894,3 +894,30 @@ def test_in_a_joint_pass_a_trial_of_the_first_step_sees_what_the_step_sees():
     settings = dict(epochs=1, batch=10, forward="joint", dtype=torch.float64)
     Learner(network, Tried(), classes=range(4), memory=20, **settings).update(*numbers(40, 0, 1))
     assert len(tried) == 4 and all(map(torch.equal, tried, seen[::2]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int64])
+def test_numbers_too_coarse_for_what_learns_beside_the_network_are_refused(dtype):
+    with pytest.raises(everlearn.BadInput, match=rf"a network of {dtype} .*; give dtype=torch\.float32"):
+        everlearn.Learner(torch.nn.Linear(4, 2), dtype=dtype)
+
+
+@pytest.mark.parametrize("mode", ["forward", "double-backward"])
+def test_at_a_learning_rate_of_0_a_relation_learns_nothing_and_nothing_fails(mode):
+    learner = everlearn.Learner(
+        torch.nn.Linear(4, 2), "er", everlearn.Relation(hypergradient=mode, relation_from_task=1, interval=1), epochs=2
+    )
+    learner.sgd.lr, before = 0.0, learner.net.theta.detach().clone()
+    learner.update(torch.randn(40, 4), torch.arange(40) % 2)
+    assert torch.equal(learner.net.theta, before) and learner.net.theta.isfinite().all()
+
+
+def test_steps_on_mini_batches_keep_the_vector_they_were_made_for():
+    """Else another one may have its place, and a recorded step would write where nothing is any more."""
+    learner = everlearn.Learner(torch.nn.Linear(4, 2), epochs=1, batch=8)
+    x, y = torch.randn(8, 4), torch.arange(8) % 2
+    learner.observe(x, y)
+    steps = learner._steps
+    assert steps.theta is learner.net.theta
+    learner.observe(x, y + 2)
+    assert learner._steps is not steps and learner._steps.theta is learner.net.theta

@@ -10,7 +10,7 @@ import torch
 from test_growth import same
 from torch import nn
 
-from everlearn import BadInput, Learner
+from everlearn import BadInput, Learner, Task
 from everlearn.core.turns import Turns
 
 X = torch.randn(200, 6, generator=torch.Generator().manual_seed(0))
@@ -140,3 +140,68 @@ def test_in_a_callback_the_network_is_its_owners():
         learner.update(X, Y, on_epoch=look)
     assert len(seen) == 4 and len({norm for _, norm in seen}) == 4
     assert torch.equal(seen[-1][0].eval()(X), model.eval()(X))
+
+
+def test_on_a_gpu_a_turn_waits_for_what_another_stream_was_asked(monkeypatch):
+    turn, streams, waits = Turns(torch.device("cuda")), ["first"], []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: waits.append(streams[-1]))
+    for stream in ("first", "first", "second", "second", "first"):
+        streams.append(stream)
+        with turn, turn:
+            pass
+    assert waits == ["second", "first"], "one thread may use several"
+
+
+@pytest.mark.parametrize("average", [None, 0.9])
+def test_who_exports_while_it_learns_changes_nothing(average, tmp_path):
+    alone, disturbed = (learner_of(average=average).update(X, Y) for _ in range(2))
+    alone.update(X + 4, Y + 2)
+    ended, exported = threading.Event(), []
+
+    def export():
+        while not ended.is_set():
+            disturbed.export(tmp_path / "it.safetensors")
+            exported.append(1)
+
+    raised = together(export, lambda: (disturbed.update(X + 4, Y + 2), ended.set()))
+    assert not raised and len(exported) > 3 and same(alone.state(), disturbed.state())
+
+
+def test_what_is_forgotten_while_another_teaches_is_what_was_named():
+    learner = learner_of(epochs=2).update(X, Y)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def of_class_0(sample, label):
+        asked.set()
+        go_on.wait(60)
+        return label == 0
+
+    gone: dict = {}
+    raised = together(
+        lambda: gone.update(learner.forget(of_class_0)), lambda: (asked.wait(60), _refused(learner), go_on.set())
+    )
+    assert not raised and set(gone) == {0} and learner.tasks == 1
+
+
+def _refused(learner) -> None:
+    with pytest.raises(BadInput, match="a task is under way"):
+        learner.update(X + 4, Y + 2)
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize(
+    ("method", "weighting"), [("er", None), ("gss", None), ("lwf", None), ("retain", None), ("er", "relation")]
+)
+@pytest.mark.parametrize("steps", [3, 20])
+def test_a_copy_taken_between_two_steps_may_be_taught_on(method, weighting, how, steps):
+    learner = learner_of(method, weighting).update(X, Y)
+    task = Task((X + 4, Y + 2), classes=(2, 3))
+    going = learner.updating(task)
+    for _ in range(steps):  # of 13 per epoch
+        next(going)
+    other = COPIES[how](learner)
+    for _ in going:
+        pass
+    other.update(task)
+    assert same(learner.state(), other.state())

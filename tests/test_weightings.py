@@ -263,7 +263,7 @@ def test_over_several_ranks_only_forward_mode_is_left(monkeypatch):
 
     theta, weights = torch.zeros(3, requires_grad=True), torch.ones(2, 1)
     with pytest.raises(BadInput, match=r"own_operation, which has no forward-mode .*; over several ranks nothing else"):
-        bilevel.check("forward", losses, theta, weights, lambda theta: theta.sum(), 0.1)
+        bilevel.check("forward", losses, theta, weights, lambda theta: theta.sum())
 
 
 def test_a_fork_has_a_turn_of_its_own_while_another_thread_has_the_parents():
@@ -512,7 +512,7 @@ def test_phi_learns_from_minus_the_step_and_the_outer_losss_share(monkeypatch, s
     net = begun(of)
     of.share, of.every, of.phase = share, 1, "relation"
     G = torch.arange(8.0).view(4, 2)
-    hypergradient = lambda losses, theta, weights, buffer, stepped, lr: asked.append(buffer(theta)) or G
+    hypergradient = lambda losses, theta, weights, buffer, stepped: asked.append(buffer(theta)) or G
     monkeypatch.setitem(bilevel.HYPERGRADIENTS, "forward", hypergradient)
     monkeypatch.setattr(of, "improve", lambda weights, by: improved.append(by))
     monkeypatch.setattr(of, "outer", lambda method, net, held: torch.tensor(8.0) if held == "held" else None)

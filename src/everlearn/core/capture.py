@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from types import NoneType
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from everlearn.core.tape import Tape
 from everlearn.errors import BadInput
 
 Body = Callable[[int, Row, Tape], None]
+PLAIN = (bool, int, float, str, bytes, NoneType, np.generic)  # compared by what they are, anything else by which it is
 _recording = threading.Lock()
 
 
@@ -133,15 +135,14 @@ def held(holders: Iterable[object]) -> dict[tuple[str, str], object]:
 
 
 def fixed(value: object) -> object:
-    """A value as it is now: tensors and plain values themselves, containers and parts as tuples of these, else only its
-    type."""
+    """A value as it is now: containers and parts as tuples of what they hold, anything else itself."""
     if isinstance(value, Stateful):
         value = vars(value)
     if isinstance(value, (list, tuple)):
         return tuple(map(fixed, value))
     if isinstance(value, dict):
         return tuple((key, fixed(of)) for key, of in value.items())
-    return value if isinstance(value, (Tensor, bool, int, float, str, NoneType)) else type(value)
+    return value
 
 
 def changed(before: dict, after: dict) -> list[tuple[str, str]]:
@@ -152,9 +153,7 @@ def changed(before: dict, after: dict) -> list[tuple[str, str]]:
 def alike(one: object, other: object) -> bool:
     if isinstance(one, tuple) and isinstance(other, tuple):
         return len(one) == len(other) and all(map(alike, one, other))
-    if isinstance(one, Tensor) or isinstance(other, Tensor):
-        return one is other
-    return one is other or one == other
+    return one is other or (isinstance(one, PLAIN) and isinstance(other, PLAIN) and bool(one == other))
 
 
 def train_epoch(

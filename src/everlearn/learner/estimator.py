@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 
+def unused(given: dict[str, Any]) -> dict[str, Any]:
+    """The method and the weighting among these, copied: each learner has its own."""
+    return {key: copy.deepcopy(given[key]) for key in ("method", "weighting")}
+
+
 class Estimator(Checked):
     """The part of a learner that scikit-learn knows."""
 
@@ -31,8 +36,7 @@ class Estimator(Checked):
 
     def _keep_first(self, network: nn.Module, given: dict[str, Any]) -> None:
         """How it was made, to make another like it."""
-        fresh = {key: copy.deepcopy(given[key]) for key in ("method", "weighting")}
-        self._made_with = {"network": network} | given | fresh
+        self._made_with = {"network": network} | given | unused(given)
         self._first = {
             name: tensor.detach().cpu().clone() if isinstance(tensor, Tensor) else tensor
             for name, tensor in network.state_dict().items()
@@ -53,23 +57,24 @@ class Estimator(Checked):
         made = self._made_with | {name: params[name] for name in params if name not in fields}
         own = {name: params[name] for name in params if name in fields}
         made["training"] = dataclasses.replace(made["training"], **own)
-        fresh = lambda: {key: copy.deepcopy(made[key]) for key in ("method", "weighting")}
-        network = params["network"] if "network" in params else self._rested()
-        if params:  # refused before anything is lost
-            type(self)(**made | fresh() | {"network": copy.deepcopy(network)})
+        network = params.get("network")
+        if params:  # refused before anything is lost; the network it has was taken once
+            stand_in = nn.Linear(1, 1) if network is None else copy.deepcopy(network)
+            type(self)(**made | unused(made) | {"network": stand_in})
         if params and self.__sklearn_is_fitted__():
             words = (
                 "set_params makes a learner anew: what this one had learned is gone; learner.epochs and learner.sgd.lr"
             )
             warnings.warn(f"{words} may be assigned, and it stays as it is", Notice, stacklevel=2)
-        self.__init__(**made | fresh() | {"network": network if "network" in params else self._untaught(network)})
+        self.__init__(
+            **made | unused(made) | {"network": self._untaught(self._rested()) if network is None else network}
+        )
         return self
 
     def __sklearn_clone__(self) -> Any:
         """Another learner, made with the same and taught nothing."""
         network = self._untaught(copy.deepcopy(self._rested()))
-        fresh = {key: copy.deepcopy(self._made_with[key]) for key in ("method", "weighting")}
-        return type(self)(**self._made_with | fresh | {"network": network})
+        return type(self)(**self._made_with | unused(self._made_with) | {"network": network})
 
     def _rested(self: Any) -> nn.Module:
         return self.net.unbind()
@@ -112,8 +117,11 @@ class Estimator(Checked):
     def __getstate__(self: Any) -> dict[str, Any]:
         """All but recorded steps, which belong to this process. In a callback, a copy may be taught on like one that
         was saved there."""
-        kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None}
-        return kept | ({"_resumed": self._reached()} if self._learning and self.epoch else {})
+        with self.net.turn:
+            self.net.sync()
+            self.net.unbind()
+            kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None}
+            return kept | ({"_resumed": self._reached()} if self._learning and (self.epoch or self.step) else {})
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

@@ -38,9 +38,11 @@ class Deployed(nn.Module):
 
 def plain(learner: Learner) -> nn.Module:
     """A copy of the network that is tested, on the CPU, in evaluation mode, every tensor with memory of its own."""
-    learner.net.sync()
-    with learner.sgd.average.applied(learner.net):
-        made = copy.deepcopy(learner.net.unbind()).cpu().eval()
+    net = learner.net
+    with net.turn:
+        net.sync()
+        with learner.sgd.average.applied(net):
+            made = copy.deepcopy(net.unbind()).cpu().eval()
     for layer in made.modules():
         for name, buffer in layer._buffers.items():  # those of the norm layers are parts of one tensor
             layer._buffers[name] = None if buffer is None else buffer.clone()

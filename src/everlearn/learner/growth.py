@@ -108,7 +108,7 @@ def reshape(memory: Memory, fields: Mapping[str, Sequence[int]]) -> None:
 def _following(of: Stateful) -> dict[str, Any]:
     """What it holds that may follow a head that grows."""
     apart = {name for kind in type(of).__mro__ for name in vars(kind).get("apart", ())}
-    return {name: value for name, value in vars(of).items() if name not in apart}
+    return {name: value for name, value in of._held().items() if name not in apart}
 
 
 def _follow(of: Stateful, shape: torch.Size, follow: Callable[[Tensor], Tensor], head: str, outputs: int) -> None:

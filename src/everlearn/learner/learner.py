@@ -90,8 +90,10 @@ class Learner(Answering, Estimator):
         checks.method(method)
         capacity, self.rule = checks.memory(method, memory)
         number("seed", seed, whole=True)
-        if not dtype.is_floating_point:
-            raise BadInput(f"a network of {dtype} cannot be trained; give a type of floats, such as torch.float32")
+        if not dtype.is_floating_point or dtype.itemsize < 4:
+            why = "cannot be trained" if not dtype.is_floating_point else "is too coarse for small steps"
+            more = ", and precision='bfloat16' for fast passes on a GPU" if dtype.is_floating_point else ""
+            raise BadInput(f"a network of {dtype} {why}; give dtype=torch.float32{more}")
         self.labels = Labels(classes)
         self.told: Labels | None = None if classes is None else Labels(self.labels.limit or self.labels.names)
         self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
@@ -311,8 +313,8 @@ class Learner(Answering, Estimator):
         The network is as it was. What comes takes the free rows, no faster than keeps the memory a fair sample. A task
         that is under way has to end first.
         """
-        self._settled()
-        return forgetting.forget(self, predicate)
+        with self._claimed():
+            return forgetting.forget(self, predicate)
 
     def kept(self) -> dict[Any, int]:
         """How many samples the memory holds, by label."""

@@ -88,7 +88,7 @@ class Steps:
 
     def __init__(self, learner: Learner, memory: Memory, x: Tensor, y: Tensor):
         method = learner.method
-        self.memory = memory
+        self.memory, self.theta = memory, learner.net.theta  # kept, so that no other can have their place
         self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
         self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
         self.graphs = teaching.graphs_for(learner, self.body)

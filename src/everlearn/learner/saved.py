@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from everlearn import checks, networks
 from everlearn.core.state import as_bytes, from_bytes, part
-from everlearn.data import verified
+from everlearn.data import Inputs, Pixels, verified
 from everlearn.errors import BadInput, parsed, shown, unknown
+from everlearn.learner.labels import Labels
 from everlearn.methods.base import Method
 from everlearn.spec import Spec, frozen, look_up, options_of, read_as
 from everlearn.training import Training
@@ -188,7 +189,18 @@ def load(
     learner.changed_inputs, learner.built = changed_inputs, how
     learner.sgd.lr = about.get("lr", training.lr)
     learner.restore(state)
+    as_made(learner)
     return learner
+
+
+def as_made(learner: Learner) -> None:
+    """What was said of classes and inputs when it was made goes for those made like it, too."""
+    labels, own, usual = learner.labels, learner.inputs, (Pixels().document(), Inputs().document())
+    if classes := labels.limit or (labels.known and list(labels.names)):
+        learner.told = Labels(classes)
+        learner._made_with["classes"] = classes
+    if learner.given_inputs is None and own is not None and own.document() not in usual:
+        learner.given_inputs = learner._made_with["inputs"] = own
 
 
 def built(kind: str, document: Any) -> Any:

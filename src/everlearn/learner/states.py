@@ -63,7 +63,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
         growth.restore(learner, known, part(state, "network"))
     learner.net.unbind().load_state_dict(part(state, "network"))
     # A state from before it was said has them as the learner had that wrote it.
-    for name in (known or {}).get("plain", ()):
+    for name in state.keys() & set((known or {}).get("plain", ())):
         state[name] = learner.net.laid_out(state[name])
     learner.tasks, learner.epoch, presented = state["learner.progress"].tolist()
     learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()

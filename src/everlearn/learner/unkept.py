@@ -30,14 +30,15 @@ def plain(*holders: Stateful) -> Plain:
 
 
 def content(value: object) -> object:
-    """A value as it is now: plain ones and lists of them themselves, of all else, such as a module, a hash."""
+    """A value as it is now: plain ones and lists of them themselves, of all else, such as a module, a hash, or its type
+    if it has none."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     if all(isinstance(of, (bool, int, float, str, NoneType)) for of in inside):
         return fixed(value)
     try:
         return hashlib.blake2b(pickle.dumps(value)).digest()
     except Exception:  # a function made inside another, an open file
-        return fixed(value)
+        return type(value)
 
 
 def tell_lost(learner: Learner, before: Plain, now: Plain) -> None:

@@ -98,7 +98,7 @@ def _operation(error: RuntimeError) -> str:
     return owners[-1].__name__ if owners else f"an operation ({str(error).splitlines()[0]})"
 
 
-def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
+def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor) -> Tensor:
     """G [B, k] at the step from `theta` to `stepped`: one backward pass, one forward-mode pass.
 
     Over several ranks v is the mean of theirs, and each has the G of its own rows: no derivative crosses ranks.
@@ -107,17 +107,18 @@ def forward_mode(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, s
         return slope(losses, theta, *ranks.all_reduce(gradient(outer, stepped)))
 
 
-def double_backward(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor, lr: float) -> Tensor:
-    """The same G by differentiating through the unrolled step, for networks forward mode cannot do."""
+def double_backward(losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, stepped: Tensor) -> Tensor:
+    """The same G by differentiating through the unrolled step, for networks forward mode cannot do. G is of the place
+    the step went to, not of η, so the step is unrolled with η = 1."""
     theta, weights = theta.detach().requires_grad_(), weights.detach().requires_grad_()
     with differentiable():
         (inner,) = torch.autograd.grad(weighed(losses(theta), weights), theta, create_graph=True)
-        unrolled = stepped.detach() - lr * (inner - inner.detach())  # where the step went, depending on w as it did
+        unrolled = stepped.detach() - (inner - inner.detach())  # where the step went, depending on w
         (by_weight,) = torch.autograd.grad(outer(unrolled), weights)
-    return by_weight * (-len(weights) / lr)
+    return by_weight * -len(weights)
 
 
-def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Outer, lr: float) -> None:
+def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Outer) -> None:
     """Refuse a network that the mode cannot do, and name the other mode only if that one can."""
 
     def forward() -> None:
@@ -125,7 +126,7 @@ def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Oute
 
     def twice() -> None:
         try:
-            double_backward(losses, theta, weights, outer, theta, lr)
+            double_backward(losses, theta, weights, outer, theta)
         except (torch.OutOfMemoryError, torch.AcceleratorError):  # RuntimeErrors too, and none of the network's doing
             raise
         except RuntimeError as error:

@@ -215,7 +215,7 @@ class Relation(Relational):
         outer = lambda theta: self.outer(method, net.at(theta, virtual=True), step.replay)
         weights = self.preset.expand(len(x), -1)
         with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is what it would have been
-            check(self.hypergradient, losses, net.theta, weights, outer, step.sgd.lr)
+            check(self.hypergradient, losses, net.theta, weights, outer)
         self.tried = True
 
     def _learn_first(self, method: Method, step: Step) -> None:
@@ -245,6 +245,6 @@ class Relation(Relational):
             (new,) = seen_by(net, step.new)
             return (1 - self.share) * loss + self.share * cross_entropy(new).loss.mean()
 
-        G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped, step.sgd.lr)  # [B, k]
+        G = HYPERGRADIENTS[self.hypergradient](losses, net.theta, weights, buffer, stepped)  # [B, k]
         self.improve(weights, G * (-step.sgd.lr / len(G)))
         step.tape.keep(proposed=weights, G=G, labels=diagnostics.labels(terms), norms=norms(terms))
