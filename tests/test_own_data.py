@@ -1,8 +1,11 @@
 """Data, networks, transforms and folders of one's own: what is welcome, and what is refused in a sentence."""
 
 import enum
+import errno
 import functools
 import json
+import os
+import pickle
 import re
 import warnings
 from collections import Counter
@@ -10,6 +13,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from test_growth import same
 from test_learner import refused
 from torch import nn
@@ -19,7 +23,7 @@ import everlearn
 from everlearn import Learner, Pixels
 from everlearn.data import Inputs
 from everlearn.data.inputs import described
-from everlearn.errors import EverlearnError
+from everlearn.errors import EverlearnError, Notice
 from everlearn.learner import saved
 
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
@@ -736,7 +740,7 @@ def test_interrupted_between_two_epochs_it_can_be_saved_and_gone_on_with(tmp_pat
     learner.save(tmp_path)
     whole = taught(epochs=4).state()
     for again in (learner, Learner.load(tmp_path, network())):
-        with refused("2 of 4 epochs into another task; give it that one first, exactly as it was, or load what was"):
+        with refused("2 of 4 epochs into another task; give it that one first, exactly as it was (what is shuffled"):
             again.update(X, Y + 1)
         assert again.classes_.tolist() == [0, 1, 2]
         assert same(again.update(X, Y).state(), whole)
@@ -904,15 +908,16 @@ class Recurrent(nn.Module):
 
 
 IDS = (X * 10).abs().long() % 9
+FLOATS = "give floats: x.float(), of an array or a table x.astype(float)"
 
 
 @pytest.mark.parametrize(
     ("own", "x", "remedy"),
     [
-        (network, IDS, "inputs=lambda x: x.float()"),
-        (network, IDS.byte(), "inputs=lambda x: x.float()"),
-        (Recurrent, IDS, "inputs=lambda x: x.float()"),
-        (lambda: nn.Sequential(nn.LayerNorm(6), network()), IDS, "inputs=lambda x: x.float()"),
+        (network, IDS, FLOATS),
+        (network, IDS.byte(), FLOATS),
+        (Recurrent, IDS, FLOATS),
+        (lambda: nn.Sequential(nn.LayerNorm(6), network()), IDS, FLOATS),
         (Bag, IDS.float(), "inputs=lambda x: x.long()"),
         (Looked, IDS.float(), "inputs=lambda x: x.long()"),
         (Bag, IDS + 9, "go from 9 to 17"),
@@ -925,7 +930,9 @@ def test_a_remedy_is_proposed_where_it_helps(own, x, remedy):
     with refused("the network cannot take") as told:
         learner_of(own=own()).update(x, Y)
     assert str(told.value).endswith(remedy)
-    if ".float()" in remedy or ".long()" in remedy:
+    if remedy == FLOATS:
+        learner_of(own=own()).update(x.float(), Y).update(x.long(), Y)  # and whole numbers after floats are floats
+    elif ".long()" in remedy:
         learner_of(own=own(), inputs=eval(remedy.removeprefix("inputs="))).update(x, Y)
 
 
@@ -1159,3 +1166,107 @@ def test_labels_may_be_of_any_type_of_numbers_and_tuples_of_numpys(tmp_path):
 def test_labels_that_name_nothing_or_have_no_order_are_refused(labels, words):
     with refused(words):
         learner_of().update(X, labels)
+
+
+def stopped(learner: Learner, *data, after: int = 1, **more) -> None:
+    """Ctrl-C when so many epochs are done."""
+
+    def stop(_, record):
+        if record["epoch"] + 1 == after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(*data, on_epoch=stop, **more)
+
+
+@pytest.mark.parametrize("more", [{}, {"validation": 0.25}])
+def test_after_an_interruption_the_same_loader_goes_on_though_it_shuffles(more):
+    loader = DataLoader(TensorDataset(X, torch.as_tensor(Y)), batch_size=16, shuffle=True)
+    learner = learner_of(epochs=4)
+    stopped(learner, loader, **more)
+    with refused("what is shuffled is another, unless it is the same object"):
+        learner.update(DataLoader(loader.dataset, batch_size=16, shuffle=True))
+    pickle.dumps(learner)
+    learner.update(loader)
+    assert learner.tasks == 1 and learner.epoch == 0 and learner._left is None
+    learner.update(X + 4, Y)
+
+
+def test_a_task_is_known_again_by_all_of_its_samples():
+    learner, other = learner_of(epochs=4), X.clone()
+    stopped(learner, X, Y)
+    other[-1] += 1
+    with refused("1 of 4 epochs into another task"):
+        learner.update(other, Y)
+
+
+def test_the_number_of_epochs_stays_what_it_is_within_a_task():
+    learner = learner_of(epochs=4)
+    stopped(learner, X, Y)
+    with refused("1 of 4 epochs into a task their number cannot change"):
+        learner.epochs = 2
+    learner.update(X, Y)
+    learner.epochs = 2
+    assert learner.epochs == learner.get_params()["training"].epochs == 2
+
+
+def test_a_learner_is_not_saved_into_a_runs_folder(tmp_path):
+    (tmp_path / "experiment.json").write_text("{}")
+    with refused(f"{tmp_path} is a run's folder, which stays as it is"):
+        taught().save(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["experiment.json"]
+
+
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "score", "evaluate", "export"])
+def test_a_network_that_has_diverged_says_so_whatever_it_is_asked(ask, tmp_path):
+    learner = learner_of(epochs=3, lr=1e30)
+    with pytest.raises(everlearn.EverlearnError, match="no longer a finite number"):
+        learner.update(X * 1e3, Y)
+    asked = {"score": (X, Y), "evaluate": ([(X, Y)],), "export": (tmp_path / "it.pt",)}.get(ask, (X,))
+    with pytest.raises(everlearn.EverlearnError, match="parameters that are no finite numbers"):
+        getattr(learner, ask)(*asked)
+    assert not any(tmp_path.iterdir())
+
+
+def test_masked_values_are_not_learned_as_what_lies_under_the_mask():
+    x = np.ma.masked_array(X.numpy(), mask=np.zeros(X.shape, bool))
+    y = np.ma.masked_array(np.asarray(Y), mask=np.zeros(len(Y), bool))
+    assert same(learner_of().update(x, y).state(), taught().state()), "nothing is masked"
+    x.mask[3, 1] = True
+    with refused("samples with masked values cannot be learned from; fill them"):
+        learner_of().update(x, Y)
+    y.mask[3] = True
+    with refused("some labels are masked"):
+        learner_of().update(X, y)
+
+
+def test_labels_of_another_kind_are_said_to_be_other_classes():
+    learner = learner_of().update(X, Y)
+    words = [str(label) for label in np.asarray(Y)]
+    with pytest.warns(Notice, match=r"met none of these labels, such as '0'"):
+        assert learner.score(X, words) == 0
+    with pytest.warns(Notice, match=r"the label '0' \(str\) is another than 0 \(int\), so it is a class of its own"):
+        learner.update(X, words)
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pt2", ".safetensors"])
+def test_a_disk_that_is_full_is_named_and_nothing_is_left(suffix, tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    learner = taught()
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(everlearn.EverlearnError, match=r"cannot be written: No space left on device"):
+        learner.export(tmp_path / f"it{suffix}")
+    assert not any(tmp_path.iterdir())
+
+
+def test_pictures_beside_the_class_folders_are_said_to_be_left_out(tmp_path):
+    for name in ("dog/1.png", "dog/2.png", "fox/1.png", "fox/2.png", "a b.png", "dog/3.heic"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8)).save(tmp_path / name, "png")
+    with pytest.warns(Notice) as told:
+        Learner(nn.Sequential(nn.Flatten(), nn.Linear(192, 2)), epochs=1).update(tmp_path)
+    words = [str(one.message) for one in told]
+    assert any("1 picture in" in of and "beside the class folders, such as a b.png" in of for of in words)
+    assert any("of a kind that is not read, such as 3.heic" in of for of in words)

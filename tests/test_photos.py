@@ -504,8 +504,8 @@ def test_a_run_on_photos_can_be_run_again_from_another_folder(tmp_path):
     words = "run er --stream folder:photos --set size=12 --network mlp --epochs 1 --memory 4 --set tasks=2 --json"
     ran = process(f"{words} --quiet", here)
     assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.startswith("everlearn: 1 of 17 pictures in ") and ran.stderr.count("\n") == 1
-    assert "cat/cut.jpg (" in ran.stderr
+    assert ran.stderr.startswith("everlearn: 1 of 17 pictures in ") and ran.stderr.count("\n") == 2
+    assert "cat/cut.jpg (" in ran.stderr and "of a kind that is not read, such as phone.heic" in ran.stderr
     document = json.loads(ran.stdout)["experiment"]
     assert document["stream"]["options"]["size"] == 12 and document["stream"]["name"] == "folder:photos"
     assert document["stream"]["at"] == f"folder:{here.resolve()}/photos"

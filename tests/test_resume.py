@@ -13,10 +13,12 @@ import torch
 from commands import command
 from conftest import LABELS, kill_at, learner_of, toy
 from safetensors import torch as safetensors
+from test_growth import same as same_state
 from torch import nn
 
 import everlearn
 from everlearn import ER, EverlearnError, Experiment, Fixed, Learner
+from everlearn.core.terms import distance
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments import run as runs
 from everlearn.experiments import store as stores
@@ -523,3 +525,47 @@ def test_what_is_built_in_loses_nothing(name):
         with contextlib.suppress(BadInput):  # what lives on the end of tasks observes none
             for x, y in (task.train for task in stream.tasks for _ in range(2)):
                 other.observe(x, y)
+
+
+class Shrunk(ER):
+    """What begins a task with something else than it found: a smaller network, no momentum, other logits."""
+
+    keeps = ("logits",)
+
+    def begin_task(self, learner, task):
+        if learner.tasks:
+            learner.net.theta.detach().mul_(0.5)
+            learner.sgd.velocity.zero_()
+            learner.memory.stored["logits"].add_(1)
+
+    def rehearse(self, memory):
+        return [distance(memory)]
+
+
+def test_what_begin_task_does_to_the_learner_is_done_once_however_often_the_task_is_resumed():
+    stream, states = toy(tasks=2), []
+    make = lambda: Learner(MLP(stream.shape, 4), Shrunk(), memory=8, classes=range(4), epochs=4, batch=4, momentum=0.5)
+    learner, again = make(), make()
+    learner.update(stream.tasks[0])
+    learner.update(stream.tasks[1], on_epoch=lambda learner, _: states.append(learner.state()))
+    for state in states[:3]:
+        again.restore(state)
+        again.update(stream.tasks[1])
+        assert same_state(learner.state(), again.state())
+
+
+class Whole(ER):
+    """It learns the task and all that is in the memory."""
+
+    def training_set(self, learner, task):
+        return tuple(map(torch.cat, zip(task.train, learner.memory.held())))
+
+
+def test_a_training_set_made_of_a_memory_that_has_changed_since_is_not_gone_on_with():
+    stream, states = toy(tasks=2), []
+    make = lambda: Learner(MLP(stream.shape, 4), Whole(), memory=8, classes=range(4), epochs=4, batch=4)
+    learner, again = make(), make()
+    learner.update(stream.tasks[0]).update(stream.tasks[1], on_epoch=lambda learner, _: states.append(learner.state()))
+    again.restore(states[1])
+    with pytest.raises(BadInput, match=r"cannot be gone on from: Whole\.training_set gives other samples now"):
+        again.update(stream.tasks[1])

@@ -32,6 +32,9 @@ from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
 USUAL = 200  # rows of a memory
+DIVERGED = (
+    "this network has parameters that are no finite numbers any more; load what was saved before, or make a new one"
+)
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
 
 
@@ -281,6 +284,8 @@ def _remedy(words: str, x: Tensor) -> str:
         return f"; it looks its inputs up by number, and these samples go from {x.min():g} to {x.max():g}"
     if x.ndim == 4 and x.shape[3] in (1, 3) and x.shape[1] not in (1, 3):
         return "; torch has an image's channels first: give x.permute(0, 3, 1, 2), of an array x.transpose(0, 3, 1, 2)"
+    if says(TYPES) and not x.is_floating_point() and x.ndim == 2:
+        return "; give floats: x.float(), of an array or a table x.astype(float)"
     if says(TYPES) and not x.is_floating_point():
         return "; `inputs` says how they become what it takes, such as inputs=lambda x: x.float()"
     return ""
@@ -304,6 +309,8 @@ def answer(learner, answer: Tensor, samples: int) -> None:
             f"the network answers a sample with a tensor of shape {tuple(answer.shape[1:])}; "
             f"it should be {learner.classes} logits, one per class"
         )
+    if not torch.isfinite(learner.net.theta).all():
+        raise EverlearnError(DIVERGED)
 
 
 def taught(learner) -> None:

@@ -34,6 +34,9 @@ def folder(path: Path, size: photos.Size | None = None, strict: bool = False) ->
         listed = f"`everlearn data check folder:{path}` lists them"
         told = photos.unread(path, found.files, found.skipped, then=" and were skipped")
         warnings.warn(f"{told}; {listed}", Notice, stacklevel=2)
+    for half in dict.fromkeys(home.parent for home in found.counts):
+        for told in photos.passed_over(half):
+            warnings.warn(told, Notice, stacklevel=2)
     return found.parts
 
 

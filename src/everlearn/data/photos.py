@@ -19,9 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlearn.data.formats import Damaged, Split, limit, opened, reading
-from everlearn.errors import BadInput, number
+from everlearn.errors import BadInput, number, plural
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
+FOREIGN = (".avif", ".gif", ".heic", ".heif", ".tif", ".tiff")  # of pictures, too, and not read
 # What is read, whatever the suffix; Pillow also knows formats that run code.
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"}  # the Pillow modes without colour
@@ -317,6 +318,16 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
                 f"{folder / name} holds no pictures ({' '.join(SUFFIXES)}); each folder in {folder} is to be a class"
             )
     return classes
+
+
+def passed_over(folder: Path) -> Iterator[str]:
+    """What lies in a folder of class folders and is not taken, though it is a picture."""
+    with reading(folder):
+        homeless = [file for file in folder.iterdir() if is_picture(file) and not file.is_dir()]
+        foreign = [file for home in subfolders(folder) for file in home.iterdir() if file.suffix.lower() in FOREIGN]
+    for files, why in ((homeless, "beside the class folders"), (foreign, "of a kind that is not read")):
+        if files:
+            yield f"{plural(len(files), 'picture')} in {folder} left out, {why}, such as {min(files).name}"
 
 
 def readable(classes: Mapping[str, list[Path]], found: Gathered) -> dict[str, list[Path]]:

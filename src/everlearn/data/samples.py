@@ -105,6 +105,8 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
             array = np.asarray(of)
         except (ValueError, TypeError, RuntimeError):  # parts of several shapes
             raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
+        if np.ma.is_masked(of):
+            raise BadInput("samples with masked values cannot be learned from; fill them, such as with .filled(0)")
         if array.dtype.kind == "O":  # numbers, perhaps
             array = tables.numeric(array)
         if array.dtype.kind == "c":
@@ -214,14 +216,16 @@ def _in_one(batches: list[Tensor]) -> Tensor:
 
 
 def _labels(labels: Any, samples: int) -> Any:
+    if np.ma.is_masked(labels):
+        raise BadInput("some labels are masked; leave these samples away")
     if hasattr(labels, "__array__") and not isinstance(labels, Tensor):
         labels = np.asarray(labels)
-    if isinstance(labels, np.ndarray) and labels.ndim == 2 and labels.shape[1] == 1:
+    if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if isinstance(labels, (str, bytes, Set, Mapping)) or not hasattr(labels, "__len__"):
         raise BadInput(f"labels must be a list, not {shown(labels)}; give one for each sample")
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim != 1:
-        raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N]")
+        raise BadInput(f"labels of shape {list(labels.shape)}; give one for each sample, [N] (one-hot: .argmax(1))")
     if len(labels) != samples:
         raise BadInput(f"{len(labels)} labels for {samples} samples; there must be one for each, and at least one")
     return labels
@@ -246,6 +250,8 @@ def _photos(folder: Path, like: Like | None) -> tuple[Tensor, Any]:
     if found.skipped:
         total = len(found.images[0]) + len(found.skipped)
         warnings.warn(photos.unread(folder, total, found.skipped, " and are left out"), Notice, stacklevel=2)
+    for told in photos.passed_over(folder):
+        warnings.warn(told, Notice, stacklevel=2)
     pixels, labels = found.images
     return stored(pixels, like), np.array(found.names)[labels]
 

@@ -90,7 +90,7 @@ def room(out: Path | None, beside: Path, force: bool = False) -> Iterator[Path]:
 def _check(target: Path, force: bool) -> None:
     if not target.is_dir():
         raise BadInput(f"--out {target} is a file; give the name of a folder")
-    if (target / "experiment.json").exists() or (target / "result.json").exists():
+    if saved.of_a_run(target):
         raise BadInput(f"--out {target} is a run's folder, which stays as it is; give another name")
     if (target / LEARNER).exists():
         if not force:

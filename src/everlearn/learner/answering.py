@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from os import PathLike
@@ -19,7 +20,7 @@ from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
 from everlearn.data.samples import Like, gathered, samples
 from everlearn.data.tables import agree, columns
-from everlearn.errors import BadInput
+from everlearn.errors import BadInput, Notice, shown
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
 from everlearn.metrics import Accuracies, confusion, guesses, right
@@ -127,6 +128,9 @@ class Answering(Checked):
         if not len(codes):
             raise BadInput("there is no sample among the data")
         right = torch.tensor(self.labels.numbers(names))[codes]
+        if self.classes and (right < 0).all():
+            words = f"this learner has met none of these labels, such as {shown(names[0])}, so none can be right"
+            warnings.warn(words, Notice, stacklevel=2)
         return float((self._scores(x).argmax(dim=1).cpu() == right).double().mean())
 
     def evaluate(self, stream: Stream | Iterable[Any]) -> Accuracies:

@@ -120,7 +120,7 @@ class Estimator(Checked):
         with self.net.turn:
             self.net.sync()
             self.net.unbind()
-            kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None}
+            kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None, "_left": None}
             return kept | ({"_resumed": self._reached()} if self._learning and (self.epoch or self.step) else {})
 
     def __sklearn_tags__(self) -> Any:

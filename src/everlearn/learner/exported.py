@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from everlearn.data import Inputs, Pixels
-from everlearn.errors import BadInput, EverlearnError
+from everlearn import checks
+from everlearn.data import Inputs, Pixels, verified
+from everlearn.errors import BadInput, EverlearnError, shown
 from everlearn.learner import saved
 from everlearn.methods.base import Method
 
@@ -50,7 +51,7 @@ def plain(learner: Learner) -> nn.Module:
 
 
 def export(learner: Learner, file: str | os.PathLike[str]) -> None:
-    file = Path(file).expanduser()
+    file = Path(os.path.expanduser(file))
     ways = {".safetensors": _safetensors, ".pt": _state_dict, ".pth": _state_dict, ".pt2": _program, ".onnx": _onnx}
     if file.suffix not in ways:
         raise BadInput(f"{file.name} ends in none of {', '.join(ways)}")
@@ -61,23 +62,26 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
             f"{type(learner.method).__name__} does not predict by its network's logits, which an export would hold; "
             "use learner.predict"
         )
+    if not torch.isfinite(learner.net.theta).all():
+        raise EverlearnError(checks.DIVERGED)
     saved.folder_of(file.parent)
-    draft = file.with_name(f".{file.stem}.{os.getpid()}{file.suffix}")
+    content = ways[file.suffix](learner)  # whole, before anything is written: a full disk would end torch's own writers
     try:
-        ways[file.suffix](learner, draft)
-        os.replace(draft, file)
-    finally:
-        draft.unlink(missing_ok=True)
+        verified.replace(file, lambda draft: draft.write(content))
+    except OSError as error:
+        raise EverlearnError(f"{shown(str(file))} cannot be written: {error.strerror}") from error
 
 
-def _safetensors(learner: Learner, file: Path) -> None:
+def _safetensors(learner: Learner) -> bytes:
     about = saved.document(learner)
     weights = {name: tensor.clone() for name, tensor in plain(learner).state_dict().items()}  # tied ones are two there
-    saved.write(file, weights, {key: about[key] for key in ("format", "classes", "inputs")})
+    return saved.packed(weights, {key: about[key] for key in ("format", "classes", "inputs")})
 
 
-def _state_dict(learner: Learner, file: Path) -> None:
-    torch.save(plain(learner).state_dict(), file)
+def _state_dict(learner: Learner) -> bytes:
+    content = io.BytesIO()
+    torch.save(plain(learner).state_dict(), content)
+    return content.getvalue()
 
 
 def _ready(learner: Learner) -> tuple[Deployed, Tensor]:
@@ -97,8 +101,6 @@ def _tracing() -> Iterator[None]:
         with warnings.catch_warnings(), contextlib.redirect_stdout(quiet), contextlib.redirect_stderr(quiet):
             warnings.simplefilter("ignore")
             yield
-    except OSError:  # of the file
-        raise
     except Exception as error:
         why = str(error.__cause__ or error).strip().partition("\n")[0]
         raise EverlearnError(
@@ -112,14 +114,15 @@ def _names(learner: Learner) -> str:
     return json.dumps(learner.labels.document()["names"])
 
 
-def _program(learner: Learner, file: Path) -> None:
-    module, example = _ready(learner)
+def _program(learner: Learner) -> bytes:
+    (module, example), content = _ready(learner), io.BytesIO()
     with _tracing():
         program = torch.export.export(module, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},))
-        torch.export.save(program, file, extra_files={"classes.json": _names(learner)})
+        torch.export.save(program, content, extra_files={"classes.json": _names(learner)})
+    return content.getvalue()
 
 
-def _onnx(learner: Learner, file: Path) -> None:
+def _onnx(learner: Learner) -> bytes:
     try:
         import onnx  # pyright: ignore[reportMissingImports]
         import onnxscript  # pyright: ignore[reportMissingImports]  # noqa: F401
@@ -140,4 +143,4 @@ def _onnx(learner: Learner, file: Path) -> None:
     assert made is not None
     proto = made.model_proto
     onnx.helper.set_model_props(proto, {"classes": _names(learner)})
-    onnx.save(proto, file)
+    return proto.SerializeToString()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Hashable, Iterable, Sequence
 from numbers import Integral
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from everlearn.data.streams import Task
 from everlearn.data.tables import missing
-from everlearn.errors import BadInput, number, shown
+from everlearn.errors import BadInput, Notice, number, shown
 
 
 class Labels:
@@ -53,8 +54,16 @@ class Labels:
 
     def new(self, names: Sequence[Hashable]) -> list[Any]:
         """Those that are not known yet, in the order they will have: sorted, if they can be."""
-        known = set(self.names)
+        known, spelled = set(self.names), {str(name): name for name in self.names}
         new = [name for name in names if name not in known]
+        if (twin := next((name for name in new if str(name) in spelled), None)) is not None:
+            like = spelled[str(twin)]
+            warnings.warn(
+                f"the label {twin!r} ({type(twin).__name__}) is another than {like!r} ({type(like).__name__}), so "
+                "it is a class of its own; give labels of one kind",
+                Notice,
+                stacklevel=2,
+            )
         if self.limit is not None and len(self) + len(new) > self.limit:
             raise BadInput(
                 f"the labels {', '.join(map(repr, new[:5]))} would make {len(self) + len(new)} classes, "

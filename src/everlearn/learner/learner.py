@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -99,7 +100,7 @@ class Learner(Answering, Estimator):
         self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
         checks.draws(self.draws, capacity, training.batch)
         self.method, self.training, self.seed = method, training, int(seed)
-        self.epochs, self.batch = training.epochs, training.batch
+        self.batch = training.batch
         self.device, self.capacity = checks.device(device), capacity
         self.net: MainNet = MainNet(network, self.device, dtype, training.forward, training.precision, compile)
         self.net.reads = method.features or "features" in method.keeps
@@ -125,7 +126,8 @@ class Learner(Answering, Estimator):
         self._torn = False  # in the middle of a step, or of what ends a task: cannot be gone on from
         self._ended = False  # the task of that mark is learned, but its `update` was interrupted before it returned
         self._stopping = False  # at the end of this epoch
-        self._mark = torch.zeros(3, dtype=torch.long)  # of the task in hand
+        self._mark, self._trained = torch.zeros(2, 3, dtype=torch.long)  # of the task in hand, and what is made of it
+        self._left: tuple | None = None  # what an interrupted `update` was given, and what became of it
         self._watched: watching.Watched | None = None  # what was seen of it, in this process
         method.weighting.check(method)
         self.specs = saved.specs(method)
@@ -146,12 +148,14 @@ class Learner(Answering, Estimator):
     @property
     def epochs(self) -> int:
         """Per task; it may be set anew between two tasks."""
-        return self._epochs
+        return self._made_with["training"].epochs
 
     @epochs.setter
     def epochs(self, epochs: int) -> None:
         number("epochs", epochs, whole=True, positive=True)
-        self._epochs = int(epochs)
+        if self.epoch or self.step:
+            raise BadInput(f"{self.epoch} of {self.epochs} epochs into a task their number cannot change; end it first")
+        self._made_with["training"] = replace(self._made_with["training"], epochs=int(epochs))
 
     @property
     def classes(self) -> int:
@@ -187,10 +191,16 @@ class Learner(Answering, Estimator):
         """
         with self._claimed(), growth.undone(self):
             with self.net.turn:
-                task, held_out = watching.split(self, self._task(data, labels), validation)
+                half, left = self.epoch or self.step, self._left
+                again = (
+                    half and left is not None and left[0] is data and left[1] is labels
+                )  # it may be in another order
+                task, held_out = left[2] if again else watching.split(self, self._task(data, labels), validation)
+                self._left = left if half else (data, labels, (task, held_out))
                 watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
             with on_own_stream(), self._threads(), torch.enable_grad():
                 watched.teach(task, progress)
+        self._left = None
         watched.task(task)
         return self
 
@@ -284,11 +294,12 @@ class Learner(Answering, Estimator):
 
     def _updating(self, task: Task, report: Report, drawing: Callable, stopped: bool = False) -> Stepping:
         checks.ready(self, task, self.batch)
-        mark = teaching.marked(task)
+        mark = teaching.marked(*task.train)
         if (self.epoch or self.step) and not torch.equal(mark, self._mark):
             raise BadInput(
                 f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first, "
-                "exactly as it was, or load what was saved before that task"
+                "exactly as it was (what is shuffled is another, unless it is the same object in the same process), or "
+                "load what was saved before that task"
             )
         self._mark, self._learning, self._stopping, self._ended = mark, True, stopped, False
         try:
@@ -318,8 +329,9 @@ class Learner(Answering, Estimator):
 
     def kept(self) -> dict[Any, int]:
         """How many samples the memory holds, by label."""
-        held = [] if self.memory is None else self.memory.held()[1].tolist()
-        return {name: held.count(c) for c, name in enumerate(self.labels.names)}
+        held = torch.zeros(0, dtype=torch.long) if self.memory is None else self.memory.held()[1]
+        counts = torch.bincount(held[held >= 0], minlength=self.classes).tolist()
+        return dict(zip(self.labels.names, counts))
 
     # Keeping ------------------------------------------------------------------------------------------------------
     def state(self) -> dict[str, Tensor]:

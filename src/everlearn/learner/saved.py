@@ -48,12 +48,19 @@ def specs(method: Method) -> dict[str, Spec | str]:
 def save(learner: Learner, folder: str | os.PathLike[str]) -> None:
     """The whole learner in one file, there or not at all."""
     made = folder_of(folder)
-    write(made / LEARNER, learner.state(), document(learner))
+    if of_a_run(made):
+        raise BadInput(f"{made} is a run's folder, which stays as it is; give another name")
+    content = packed(learner.state(), document(learner))
+    verified.replace(made / LEARNER, lambda draft: draft.write(content))
+
+
+def of_a_run(folder: Path) -> bool:
+    return (folder / "experiment.json").exists() or (folder / "result.json").exists()
 
 
 def folder_of(name: str | os.PathLike[str]) -> Path:
     """A folder of that name, made if there is none."""
-    folder = Path(name).expanduser()
+    folder = Path(os.path.expanduser(name))
     if os.path.lexists(folder) and not folder.is_dir():
         raise BadInput(f"{folder} is a file; give the name of a folder")
     try:
@@ -113,11 +120,6 @@ def checksum(tensors: dict[str, Tensor], words: str) -> str:
         digest.update(repr((name, tensors[name].dtype, list(tensors[name].shape))).encode())
         digest.update(tensors[name].contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def write(file: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-    """Whole, or not at all."""
-    verified.replace(file, lambda draft: draft.write(packed(tensors, about)))
 
 
 def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:

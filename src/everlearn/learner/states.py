@@ -40,6 +40,7 @@ def state(learner: Learner) -> dict[str, Tensor]:
         "learner": {
             "progress": torch.tensor([learner.tasks, learner.epoch, 0 if memory is None else memory.ledger.presented]),
             "task": learner._mark,
+            "trained": learner._trained,
             "ended": torch.tensor(learner._ended),
             "seen": torch.tensor(sorted(learner.seen), dtype=torch.long),
             "method": as_bytes(type(method).__name__),
@@ -67,6 +68,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
         state[name] = learner.net.laid_out(state[name])
     learner.tasks, learner.epoch, presented = state["learner.progress"].tolist()
     learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
+    learner._trained = state.get("learner.trained", torch.zeros(3, dtype=torch.long)).cpu()
     learner._ended = bool(state.get("learner.ended", False))
     learner._learning, learner._torn = False, False
     learner.memory, learner._watched = None, None

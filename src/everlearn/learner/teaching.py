@@ -7,7 +7,7 @@ import functools
 import math
 import time
 import zlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import EverlearnError, passed_on
+from everlearn.errors import BadInput, EverlearnError, passed_on
 from everlearn.learner.unkept import called_again, plain, tell_lost
 from everlearn.methods.base import Method
 
@@ -50,7 +50,7 @@ def learn(
     memory = remembering(learner, task.train[0])
     between = lambda key: seeded(learner.seed, learner.tasks, key, device=learner.device)
     with between(BEGIN):
-        x, y = (tensor.to(learner.device) for tensor in method.training_set(learner, task))
+        x, y = training_set(learner, task)
     known: Known = functools.cache(lambda: (keys(x, y), y.tolist()))
     with between(BEGIN):
         resumed = begin_task(learner, task)
@@ -156,14 +156,44 @@ class Place:
 
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
-    with called_again(learner, learner.method, *learner.method.parts):
-        learner.method.tell("begin_task", learner, task)
+    tell = lambda: learner.method.tell("begin_task", learner, task)
     if learner._resumed is None:
+        with called_again(learner, learner.method, *learner.method.parts):
+            tell()
         return {}
+    with called_again(learner, learner.method, *learner.method.parts), untouched(learner):
+        tell()
     method, weighting = learner._resumed
     learner.method.restore(method)
     checks.claimed(learner.method, method)
     return weighting
+
+
+@contextlib.contextmanager
+def untouched(learner: Learner) -> Iterator[None]:
+    """What a call does to the network, the optimiser or the memory it did when the task began: here it does nothing."""
+    copied = lambda state: {name: tensor.clone() for name, tensor in state.items()}
+    memory, network, sgd = learner.memory, copied(learner.net.state()), copied(learner.sgd.state())
+    rows, ledger = (memory.x.clone(), memory.y.clone(), copied(memory.stored)), memory.ledger.copy()
+    yield
+    learner.net.unbind().load_state_dict(network)
+    learner.sgd.restore(sgd)
+    memory.x, memory.y, memory.stored = rows
+    memory.ledger = ledger
+
+
+def training_set(learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
+    """What the method makes of the task; in the middle of it this has to be what it was."""
+    x, y = (tensor.to(learner.device) for tensor in learner.method.training_set(learner, task))
+    if type(learner.method).training_set is not Method.training_set:
+        mark = marked(x, y)
+        if learner._resumed is not None and not torch.equal(mark, learner._trained):
+            raise BadInput(
+                f"this task cannot be gone on from: {type(learner.method).__name__}.training_set gives other samples "
+                "now than when the task began, perhaps because the memory has changed; begin it anew"
+            )
+        learner._trained = mark
+    return x, y
 
 
 def not_finite(learner: Learner, when: str, losses: Tensor, before: int) -> str:
@@ -193,10 +223,9 @@ def leave(learner: Learner) -> None:
         learner._resumed = learner._reached()
 
 
-def marked(task: Task) -> Tensor:
-    """What a task is known again by: its size, its labels, its first sample."""
-    x, y = task.train
-    sums = (zlib.crc32(of.double().cpu().numpy().tobytes()) for of in (y, x[:1]))  # numpy knows no bfloat16
+def marked(x: Tensor, y: Tensor) -> Tensor:
+    """What samples are known again by: how many they are, and their labels' and their own checksums."""
+    sums = (zlib.crc32(of.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()) for of in (y, x))
     return torch.tensor([len(y), *sums])
 
 

@@ -148,7 +148,9 @@ def check(mode: str, losses: Losses, theta: Tensor, weights: Tensor, outer: Oute
             raise BadInput(
                 f"{missing}, and hypergradient={other} would not help: {too}; use other operations"
             ) from missing
-        raise BadInput(f"{missing}; set hypergradient={other}") from missing
+        raise BadInput(
+            f"{missing}; set hypergradient={other}, in Python Relation(hypergradient={other!r}) as the weighting"
+        ) from missing
 
 
 HYPERGRADIENTS = {"forward": forward_mode, "double-backward": double_backward}
