@@ -82,6 +82,8 @@ def test_every_form_has_the_same_figures():
     (line,) = [of for of in csv.DictReader(io.StringIO(call(*words, "--csv").stdout)) if of["row"] == "rder, M = 200"]
     assert float(line["class_il acc mean"]) == row.spread()["mean"] and line["published class_il acc std"] == "0.42"
     assert (line["against"], float(line["gain mean"])) == ("der++, M = 200", gained[1].mean)
+    assert (line["gain ahead"], line["gain seeds"]) == (str(gained[1].ahead), "3")
+    assert call(RESULTS / "cifar10", "--against", "mine.py:der++", "--csv").stdout == call(*words, "--csv").stdout
     assert line["memory"] == "200" and "batch" not in line, "settings that differ, and no others"
     for form in ("--markdown", "--latex"):
         (line,) = [of for of in call(*words, form).stdout.splitlines() if "rder, M = 200" in of]

@@ -208,3 +208,21 @@ def test_what_cannot_be_imported_is_one_sentence(tmp_path, monkeypatch, words, s
     monkeypatch.chdir(tmp_path)
     result = call("import", *words)
     assert result.exit_code == 2 and sentence in result.stderr and result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "method", "seed"),
+    [
+        ("er-epochs5", "er-epochs5", None),
+        ("gss2", "gss2", None),
+        ("classes100", "classes100", None),
+        ("replay-seed3", "replay", 3),
+        ("replay_s4", "replay", 4),
+        ("replay seed=5", "replay", 5),
+        ("seed6", "seed6", 6),
+    ],
+)
+def test_the_end_of_a_word_is_no_seed(tmp_path, folder, method, seed):
+    table(tmp_path / folder, [[0.9, 0.1], [0.5, 0.8]])
+    (run,) = avalanche.read([tmp_path / folder])["runs"]
+    assert (run["settings"]["method"], run["seed"]) == (method, seed)

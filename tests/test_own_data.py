@@ -1270,3 +1270,24 @@ def test_pictures_beside_the_class_folders_are_said_to_be_left_out(tmp_path):
     words = [str(one.message) for one in told]
     assert any("1 picture in" in of and "beside the class folders, such as a b.png" in of for of in words)
     assert any("of a kind that is not read, such as 3.heic" in of for of in words)
+
+
+def normalised(**settings) -> Learner:
+    torch.manual_seed(0)
+    own = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+    return learner_of(own=own, **settings)
+
+
+@pytest.mark.parametrize(("x", "y", "words"), [(X, Y * 0 + 3, "one class"), (X[:3], Y[:3], "3 samples")])
+def test_of_a_lesson_batchnorm_may_not_survive_its_teacher_is_told(x, y, words):
+    with pytest.warns(Notice, match=f"a lesson of {words} and a network with BatchNorm.*forward='joint'"):
+        normalised().update(X, Y).update(x, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)
+        normalised().update(x, y).update(X + 4, Y)  # nothing is lost yet; then a large one
+        normalised(forward="joint").update(X, Y).update(x, y)
+        normalised(method="finetune").update(X, Y).update(x, y)
+        taught().update(x, y)
+        still = normalised()
+        still.net.module[1].eval().requires_grad_(False)
+        Learner(still.net.module, epochs=1).update(X, Y).update(x, y)

@@ -173,3 +173,37 @@ def test_what_no_state_has_is_told_whatever_its_kind(method):
         Learner(nn.Linear(3, 2), method(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)
     still = type(method.__name__, (method,), {"change": lambda self, kept: None})
     Learner(nn.Linear(3, 2), still(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)
+
+
+class Hardest(everlearn.ER):
+    draws = (everlearn.Draw(size=50),)
+
+    def select(self, step):
+        (drawn,) = step.replay
+        losses = everlearn.cross_entropy(step.ask(drawn)).masked()
+        step.replay = (drawn.rows(losses.topk(len(step.new.y)).indices),)
+
+
+def test_what_is_chosen_from_in_a_step_may_be_of_any_size_beside_the_batch():
+    x, y = torch.randn(64, 6), torch.arange(64) % 2
+    learner = everlearn.Learner(torch.nn.Linear(6, 2), Hardest(), batch=32, memory=60, epochs=2).update(x, y)
+    assert learner.update(x + 4, y + 2).tasks == 2
+
+    class Chosen(everlearn.ER):
+        draws = (everlearn.Draw(size=50),)
+
+    with pytest.raises(everlearn.BadInput, match="a draw of 50 beside batches of 32"):
+        everlearn.Learner(torch.nn.Linear(6, 2), Chosen(), batch=32)
+
+
+class Ring(everlearn.ER):
+    slot_rule = None
+
+    def remember(self, step, terms):
+        step.memory.write(torch.arange(len(step.new.y)) % 10, step.new.x, step.new.y)
+
+
+def test_rows_that_are_written_and_never_drawn_are_told_of():
+    learner = everlearn.Learner(torch.nn.Linear(6, 2), Ring(), batch=8, memory=10, epochs=1)
+    with pytest.warns(Notice, match="Ring writes rows of its memory that are never drawn"):
+        learner.update(torch.randn(16, 6), torch.arange(16) % 2)

@@ -622,3 +622,29 @@ def test_a_result_changed_by_hand_is_a_failed_run_of_a_study_unless_it_is_accept
     assert "is not what was written" in call("compare runs").stdout
     assert "is not what was written" not in call("compare runs --accept-edited").stdout
     assert "1 of 6 runs have no checksum" in call("compare runs --accept-edited").stdout
+
+
+@pytest.mark.parametrize(
+    ("grids", "words"),
+    [
+        ('[[grid]]\nmethod = "er"\nlr = [1, 1.0]', "one experiment in two rows, 'er, lr = 1' and 'er, lr = 1.0'"),
+        (
+            '[[grid]]\nmethod = "er"\nmemory = [20, 50]\n[[grid]]\nmethod = ["er", "der++"]\nmemory = [50]',
+            "one experiment in two rows, 'er, M = 50' and 'er'",
+        ),
+    ],
+)
+def test_one_experiment_is_one_row_of_a_study(grids, words):
+    Path("twice.toml").write_text(grids)
+    with pytest.raises(BadInput, match=words):
+        studies.study("twice.toml")
+
+
+def test_a_signal_that_breaks_something_off_is_answered_and_not_what_it_broke_off():
+    """A process that ours starts dies of the signal, too, and then cannot be reached."""
+    from everlearn.learner import endings
+
+    with pytest.raises(SystemExit) as ended, endings.exits(late=True):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise EOFError("unexpected EOF")
+    assert ended.value.code == 128 + signal.SIGTERM and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

@@ -4,6 +4,8 @@ from everlearn.report.tables import cell
 from tables import records
 from tables.text import markdown
 
+WAYS = ("separate", "joint")
+
 
 def record(name: str) -> dict:
     return records.record(f"benchmarks/results/{name}.json")
@@ -19,6 +21,19 @@ def forgetting() -> str:
     lines = [[label, *(cell(row[key], 1) for key in kept)] for label, row in r["rows"].items()]
     head = ["method, forgotten", "samples", "class 3 before", "at once", "after the next task", "all old classes then"]
     return markdown(head, lines) + f"\n\nAccuracy in %, mean and standard deviation of {r['seeds']} seeds."
+
+
+def lessons() -> str:
+    """A network with BatchNorm, its batches normalised apart and together."""
+    r = record("lessons-cpu")
+    names = [label.rpartition(", ")[0].rpartition(", ") for label in r["rows"]]
+    lines = [
+        [f"`{method}`, {lesson} per lesson", *(cell(r["rows"][f"{lesson}, {method}, {way}"], 1) for way in WAYS)]
+        for lesson, _, method in dict.fromkeys(names)
+    ]
+    return markdown(["", *(f"`forward={way}`" for way in WAYS)], lines) + (
+        f"\n\nAccuracy on all classes at the end, in %, {r['seeds']} seeds, torch {r['torch']}."
+    )
 
 
 def step_cost() -> str:
@@ -145,6 +160,7 @@ def study_start() -> str:
 TABLES = {
     "step-cost": step_cost,
     "forgetting": forgetting,
+    "lessons": lessons,
     "relation-cost": relation_cost,
     "bench": bench,
     "versions": versions,

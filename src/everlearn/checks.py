@@ -54,8 +54,8 @@ def training(given: Training | None, settings: Mapping[str, Any], method: Any) -
     return given or Training(**settings)
 
 
-def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
-    """Memory batches that cannot be drawn."""
+def draws(drawn: Sequence[Draw], memory: int, batch: int, chosen: bool = False) -> None:
+    """Memory batches that cannot be drawn. Of those that are `chosen` from in a step any size will do."""
     for draw in drawn:
         if not isinstance(draw, Draw) or draw.pool not in ("balanced", *POOLS, *TURNS):
             raise BadInput(f"{shown(draw)} is no memory batch; draws are a number or a tuple of everlearn.Draw(…)")
@@ -69,7 +69,7 @@ def draws(drawn: Sequence[Draw], memory: int, batch: int) -> None:
                 f"a batch of {rows} cannot be dealt to {ranks.world_size()} ranks in equal parts; "
                 f"take a multiple of {ranks.world_size()}"
             )
-        if rows % batch and batch % rows:
+        if not chosen and rows % batch and batch % rows:
             raise BadInput(f"a draw of {rows} beside batches of {batch}: one must be a multiple of the other")
 
 

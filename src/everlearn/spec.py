@@ -21,9 +21,9 @@ from everlearn import registry
 from everlearn.arguments import checked
 from everlearn.errors import BadInput, parsed, shown, unknown
 
-KINDS = ("method", "weighting", "stream", "network")  # of things that are named
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
+KINDS = tuple(GIVEN)  # of things that are named
 
 COPY = "a run's folder has a copy of it, source.zip"
 DEEPEST = 20  # lists within lists of an option

@@ -20,7 +20,7 @@ from everlearn.errors import BadInput, unknown
 
 FILE = "eval_results.csv"
 COLUMNS = ("eval_exp", "training_exp", "eval_accuracy")
-SEED = re.compile(r"(.*?)[-_. ]*(?:seed|s)[-_=]?(\d+)")
+SEED = re.compile(r"(?:(.*?)[-_. ]+)?(?:seed|s)[-_=]?(\d+)")
 
 
 def read(paths: Sequence[Path], setting: str = "class_il") -> dict[str, Any]:

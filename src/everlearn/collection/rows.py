@@ -175,7 +175,8 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
             raise BadInput(f"no other row is on the data of '{against}', so none can be set against it")
         return others
     of_name = [row for row in rows if row.label.startswith(f"{against}, ")]
-    of_name = of_name or [row for row in rows if row.runs[0].title == against]
+    title = against.rpartition(":")[2]  # of one in a file, `mine.py:Brier`, the class's
+    of_name = of_name or [row for row in rows if row.runs[0].title in (against, title)]
     now = [row for row in of_name if row.current]
     of_name = [row for row in of_name if row.current or not any(_version(row, other) for other in now)]
     names, found = [row.label for row in of_name], {}

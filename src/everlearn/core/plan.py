@@ -42,6 +42,11 @@ class Draw(NamedTuple):
         return batch if self.size is None else self.size // ranks.world_size()
 
 
+def draws_of(given: int | Sequence[Draw]) -> tuple[Draw, ...]:
+    """Memory batches, or so many usual ones."""
+    return (Draw(),) * given if isinstance(given, int) else tuple(given)
+
+
 def paired(values: Tensor, rows: int) -> Tensor:
     """Values of a batch of another size as one value per row, with the same mean: averaged or repeated."""
     count = values.shape[0]

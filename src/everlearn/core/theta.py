@@ -241,16 +241,18 @@ class MainNet:
 
     def floats(self) -> Tensor:
         """A copy of its running statistics and other floating-point buffers, in one vector."""
-        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
-        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in vectors)])
+        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in self._floats)])
 
     @torch.no_grad()
     def assign(self, theta: Tensor, floats: Tensor) -> None:
         """Another θ and other running statistics, as `floats` has them."""
         self.theta.copy_(theta)
-        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
-        for vector, values in zip(vectors, floats.split([len(vector) for vector in vectors])):
+        for vector, values in zip(self._floats, floats.split([len(vector) for vector in self._floats])):
             vector.copy_(values)
+
+    @property
+    def _floats(self) -> list[Tensor]:
+        return [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
 
     def unbind(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""

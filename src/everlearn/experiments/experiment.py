@@ -276,7 +276,7 @@ def built_in(stream: str) -> bool:
 
 def verify(experiments: Iterable[Experiment], data: Path | str | None = None) -> None:
     """Refuse to run, or to answer from what was run, on data that are there and are not the published ones."""
-    for name in dict.fromkeys(e.stream.name for e in experiments if built_in(e.stream.name)):
+    for name in dict.fromkeys(e.stream.name for e in experiments if e.stream.at is None and built_in(e.stream.name)):
         sources.verify(name, Path(data) if data else None)
 
 

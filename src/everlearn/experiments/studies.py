@@ -389,10 +389,11 @@ def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[st
     crossed = [{key: axis(path, key, value) for key, value in axes.items()} for axes in grids]
     counted(seeds * sum(math.prod(len(v) for v in axes.values() if isinstance(v, list)) for axes in crossed), most)
     rows: Grid = {}
-    for axes in crossed:
-        new = grid(given, **axes)
-        for label in new:
-            if label in rows:
-                raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
-        rows |= new
+    labels: dict[Experiment, str] = {}
+    for label, row in itertools.chain.from_iterable(grid(given, **axes).items() for axes in crossed):
+        if label in rows:
+            raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
+        if (other := labels.setdefault(row, label)) != label:
+            raise BadInput(f"{path} has one experiment in two rows, '{other}' and '{label}'; leave one away")
+        rows[label] = row
     return str(document.get("question", path.stem)), seeds, rows

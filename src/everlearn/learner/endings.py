@@ -107,8 +107,8 @@ def exits(late: bool = False) -> Iterator[None]:
     finally:
         for number in ended:
             signal.signal(number, signal.SIG_DFL)
-    if heard:
-        _exit(heard[0], None)
+        if heard:  # whatever it broke off inside
+            _exit(heard[0], None)
 
 
 @contextlib.contextmanager

@@ -98,7 +98,7 @@ class Learner(Answering, Estimator):
         self.labels = Labels(classes)
         self.told: Labels | None = None if classes is None else Labels(self.labels.limit or self.labels.names)
         self.draws: tuple[Draw, ...] = sum(method.all_draws(), ())
-        checks.draws(self.draws, capacity, training.batch)
+        checks.draws(self.draws, capacity, training.batch, chosen=type(method).select is not Method.select)
         self.method, self.training, self.seed = method, training, int(seed)
         self.batch = training.batch
         self.device, self.capacity = checks.device(device), capacity
@@ -197,6 +197,7 @@ class Learner(Answering, Estimator):
                 )  # it may be in another order
                 task, held_out = left[2] if again else watching.split(self, self._task(data, labels), validation)
                 self._left = left if half else (data, labels, (task, held_out))
+                watching.normalised_apart(self, task.train[1])
                 watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
             with on_own_stream(), self._threads(), torch.enable_grad():
                 watched.teach(task, progress)

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import math
 import time
+import warnings
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
@@ -26,7 +27,7 @@ from everlearn.core.seeding import Randomness, seeded
 from everlearn.core.state import joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
-from everlearn.errors import BadInput, EverlearnError, passed_on
+from everlearn.errors import BadInput, EverlearnError, Notice, passed_on
 from everlearn.learner.unkept import called_again, plain, tell_lost
 from everlearn.methods.base import Method
 
@@ -111,6 +112,13 @@ def learn(
             )
         if learner._stopping:
             break
+    if learner.capacity and not len(memory) and bool((memory.y[:-1] >= 0).any()):
+        warnings.warn(
+            f"{type(method).__name__} writes rows of its memory that are never drawn: with slot_rule = None they are "
+            "given at the end of a task, by learner.memory.fill(x, y); else leave slot_rule away",
+            Notice,
+            stacklevel=1,
+        )
     if learner.capacity and method.slot_rule:
         memory.ledger.taught(offers(len(y), learner.batch), learner.epoch, epochs)
     learner._resumed, learner._torn = None, True
@@ -225,7 +233,7 @@ def leave(learner: Learner) -> None:
 
 def marked(x: Tensor, y: Tensor) -> Tensor:
     """What samples are known again by: how many they are, and their labels' and their own checksums."""
-    sums = (zlib.crc32(of.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()) for of in (y, x))
+    sums = (zlib.crc32(of.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data) for of in (y, x))
     return torch.tensor([len(y), *sums])
 
 

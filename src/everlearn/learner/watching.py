@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from everlearn.core.seeding import Randomness
 from everlearn.data import Task
 from everlearn.data.samples import Like
-from everlearn.errors import BadInput, Notice, number
+from everlearn.errors import BadInput, Notice, number, plural
 from everlearn.learner import endings
 from everlearn.learner.labels import coded
 from everlearn.learner.teaching import marked
@@ -180,6 +180,22 @@ class Watched:
 def lacking(learner: Learner, held_out: Held) -> bool:
     """Has the memory classes that these samples have not?"""
     return learner.memory is not None and not set(learner.memory.held()[1].tolist()) <= set(held_out[1].tolist())
+
+
+def normalised_apart(learner: Learner, y: Tensor) -> None:
+    """A lesson whose own statistics say little of the classes met before, in a network that is to normalise it by them
+    alone."""
+    alone = "one class" if bool((y == y[0]).all()) else plural(len(y), "sample") if len(y) < learner.batch else ""
+    kinds = nn.modules.batchnorm._BatchNorm
+    if not (alone and learner.tasks and learner.draws and learner.training.forward == "separate"):
+        return
+    if any(isinstance(module, kinds) and module.training for module in learner.net.module.modules()):
+        warnings.warn(
+            f"a lesson of {alone} and a network with BatchNorm, which normalises new samples and memory apart: old "
+            "classes may be lost; Learner(…, forward='joint') normalises them together",
+            Notice,
+            stacklevel=1,
+        )
 
 
 class Display:

@@ -9,7 +9,7 @@ from torch import Tensor
 from everlearn.core import offered
 from everlearn.core.offered import given, named
 from everlearn.core.part import Part
-from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, reservoir
+from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, draws_of, reservoir
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
 from everlearn.weightings.base import Weighting
 from everlearn.weightings.fixed import Fixed
@@ -93,14 +93,13 @@ class Method(Part):
         return learner.logits(x)
 
     def own_draws(self) -> tuple[Draw, ...]:
-        return (Draw(),) * self.draws if isinstance(self.draws, int) else tuple(self.draws)
+        return draws_of(self.draws)
 
     def all_draws(self) -> tuple[tuple[Draw, ...], ...]:
         """The memory batches of a step: for the terms, for the weighting, for the method's other needs."""
         own = len(self.own_draws())
         drawn = self.weighting.draws(self.own_draws())
-        more = (Draw(),) * self.references if isinstance(self.references, int) else tuple(self.references)
-        return drawn[:own], drawn[own:], more
+        return drawn[:own], drawn[own:], draws_of(self.references)
 
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""

@@ -5,7 +5,7 @@ cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier ta
 was before this task, and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each
 class, by herding, those of earlier classes being the first they had; a class that comes back is herded anew, from new
 and remembered samples, each of them once. Prediction: the class whose mean feature is nearest, every feature and mean
-scaled to length 1.
+scaled to length 1. Within a task, whose means are not made yet, it is the network's logits.
 
 Departs: herding and means do not look at mirrored images. With `reduction="mean"` the loss is the mean over classes, as
 in the code behind the published tables, and so in their settings here: a step shorter by the number of classes

@@ -152,7 +152,8 @@ def as_csv(collection: Collection, gained: Gains = {}) -> str:
     heads = ["row", "runs", "seeds"]
     heads += [f"{setting} {metric} {what}" for setting, metric in measured for what in ("mean", "std")]
     heads += [f"published {setting} acc {what}" for setting in SETTINGS for what in ("mean", "std")]
-    heads += ["against", "gain mean", "gain half width", "seconds mean", *(safe.csv(key) for key in told)]
+    heads += ["against", "gain mean", "gain half width", "gain ahead", "gain seeds", "seconds mean"]
+    heads += [safe.csv(key) for key in told]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
@@ -161,12 +162,13 @@ def as_csv(collection: Collection, gained: Gains = {}) -> str:
         figures = [_pair(row.spread(metric, setting)) for setting, metric in measured]
         printed = [(row.published or {}).get(setting, {}).get("acc") for setting in SETTINGS]
         base, gain = gained.get(row.label, ("", None))
+        ahead = [""] * 4 if gain is None else [gain.mean, gain.half_width, gain.ahead, gain.seeds]
         writer.writerow(
             [
                 *(safe.csv(row.label), len(row.runs), seeds),
                 *(value for pair in figures for value in pair),
                 *(value for figure in printed for value in figure or ("", "")),
-                *(safe.csv(base), *(("", "") if gain is None else (gain.mean, gain.half_width))),
+                *(safe.csv(base), *ahead),
                 _pair(row.spread("seconds"))[0],
                 *(_setting(values.get(row.label)) for values in told.values()),
             ]
