@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from everlearn import checks
 from everlearn.core import ranks
@@ -127,7 +128,7 @@ class Learner(Answering, Estimator):
         self._ended = False  # the task of that mark is learned, but its `update` was interrupted before it returned
         self._stopping = False  # at the end of this epoch
         self._mark, self._trained = torch.zeros(2, 3, dtype=torch.long)  # of the task in hand, and what is made of it
-        self._left: tuple | None = None  # what an interrupted `update` was given, and what became of it
+        self._left: tuple | None = None  # the loader an `update` under way was given, and what was read of it
         self._watched: watching.Watched | None = None  # what was seen of it, in this process
         method.weighting.check(method)
         self.specs = saved.specs(method)
@@ -191,12 +192,13 @@ class Learner(Answering, Estimator):
         """
         with self._claimed(), growth.undone(self):
             with self.net.turn:
-                half, left = self.epoch or self.step, self._left
-                again = (
-                    half and left is not None and left[0] is data and left[1] is labels
-                )  # it may be in another order
-                task, held_out = left[2] if again else watching.split(self, self._task(data, labels), validation)
-                self._left = left if half else (data, labels, (task, held_out))
+                half = bool(self.epoch or self.step)
+                if half and self._left is not None and self._left[0] is data:  # it may give them in another order now
+                    task, held_out = self._left[1]
+                else:
+                    task, held_out = watching.split(self, self._task(data, labels), validation)
+                if not half:
+                    self._left = (data, (task, held_out)) if isinstance(data, (DataLoader, Dataset)) else None
                 watching.normalised_apart(self, task.train[1])
                 watched = watching.Watched(self, held_out, patience, on_epoch, on_task, report)
             with on_own_stream(), self._threads(), torch.enable_grad():
