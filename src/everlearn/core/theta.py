@@ -241,18 +241,16 @@ class MainNet:
 
     def floats(self) -> Tensor:
         """A copy of its running statistics and other floating-point buffers, in one vector."""
-        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in self._floats)])
+        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
+        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in vectors)])
 
     @torch.no_grad()
     def assign(self, theta: Tensor, floats: Tensor) -> None:
         """Another θ and other running statistics, as `floats` has them."""
         self.theta.copy_(theta)
-        for vector, values in zip(self._floats, floats.split([len(vector) for vector in self._floats])):
+        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
+        for vector, values in zip(vectors, floats.split([len(vector) for vector in vectors])):
             vector.copy_(values)
-
-    @property
-    def _floats(self) -> list[Tensor]:
-        return [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
 
     def unbind(self) -> nn.Module:
         """The module as its owner knows it: with nn.Parameters (that share θ's memory) and its own buffers."""
