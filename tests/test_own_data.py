@@ -1291,3 +1291,14 @@ def test_of_a_lesson_batchnorm_may_not_survive_its_teacher_is_told(x, y, words):
         still = normalised()
         still.net.module[1].eval().requires_grad_(False)
         Learner(still.net.module, epochs=1).update(X, Y).update(x, y)
+
+
+def test_with_patience_the_best_epochs_network_has_its_own_batches_counted():
+    learner, seen = normalised(epochs=6, lr=0.5), []
+
+    def look(learner, record):
+        seen.append((record["validation"], int(learner.net.state()["1.num_batches_tracked"])))
+
+    learner.update(X, Y, validation=(X, Y), patience=2, on_epoch=look)
+    best = max(range(len(seen)), key=lambda n: seen[n][0])
+    assert best < len(seen) - 1 and int(learner.net.state()["1.num_batches_tracked"]) == seen[best][1]

@@ -177,10 +177,13 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     return weighting
 
 
+def copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.clone() for name, tensor in state.items()}
+
+
 @contextlib.contextmanager
 def untouched(learner: Learner) -> Iterator[None]:
     """What a call does to the network, the optimiser or the memory it did when the task began: here it does nothing."""
-    copied = lambda state: {name: tensor.clone() for name, tensor in state.items()}
     memory, network, sgd = learner.memory, copied(learner.net.state()), copied(learner.sgd.state())
     rows, ledger = (memory.x.clone(), memory.y.clone(), copied(memory.stored)), memory.ledger.copy()
     yield

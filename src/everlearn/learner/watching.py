@@ -20,7 +20,7 @@ from everlearn.data.samples import Like
 from everlearn.errors import BadInput, Notice, number, plural
 from everlearn.learner import endings
 from everlearn.learner.labels import coded
-from everlearn.learner.teaching import marked
+from everlearn.learner.teaching import copied, marked
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -87,7 +87,7 @@ class Watched:
         self.learner, self.held_out, self.patience = learner, held_out, patience
         self.on_epoch, self.on_task, self.report = on_epoch, on_task, report
         self.best, self.best_epoch, self.epochs = -math.inf, -1, 0
-        self.kept: tuple[Tensor, Tensor, dict[str, Tensor]] | None = None  # of the best epoch
+        self.kept: tuple[dict[str, Tensor], dict[str, Tensor]] | None = None  # of the best epoch
         self.stopped = False  # there are to be no more epochs
         self.display: Display = Display()
         self.hears: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
@@ -136,8 +136,9 @@ class Watched:
             finally:
                 self.stopped = self.learner._stopping
                 if self.kept and (self.stopped or record["epoch"] + 1 == self.learner.epochs):
-                    self.learner.net.assign(*self.kept[:2])
-                    self.learner.sgd.restore(self.kept[2])
+                    network, sgd = self.kept
+                    self.learner.net.unbind().load_state_dict(network)
+                    self.learner.sgd.restore(sgd)
 
     def _epoch(self, record: dict[str, Any]) -> None:
         self.epochs += 1
@@ -153,13 +154,11 @@ class Watched:
         self.report(record)
         self._call(self.on_epoch, record)
 
-    def _network(self) -> tuple[Tensor, Tensor, dict[str, Tensor]] | None:
+    def _network(self) -> tuple[dict[str, Tensor], dict[str, Tensor]] | None:
         """The network and what moves it, where the best one is to be gone back to."""
         if self.patience is None:
             return None
-        net, sgd = self.learner.net, self.learner.sgd
-        own = {name: tensor.clone() for name, tensor in sgd.state().items()}
-        return net.theta.detach().clone(), net.floats(), own
+        return copied(self.learner.net.state()), copied(self.learner.sgd.state())
 
     def task(self, task: Task) -> None:
         self.learner._watched = None
