@@ -87,6 +87,23 @@ def similarity(path: str) -> str:
     return table + "\n\n" + provenance(document)
 
 
+def normalised() -> str:
+    """Networks tested as they were trained, and under other constants."""
+    document = record("results/normalised-cifar100.json")
+    rows = {}
+    for label, row in document["rows"].items():
+        rows.setdefault(label.partition(", ")[0], []).append(row)
+    lines = [
+        [
+            f"`{method}`",
+            *(cell(of["summary"]["class_il"]["acc"]) for of in (own, other)),
+            gained(metrics.gain(other["runs"], own["runs"], lambda run: run["seed"])),
+        ]
+        for method, (own, other) in rows.items()
+    ]
+    return markdown(["", "CIFAR-100's constants", "CIFAR-10's", "difference"], lines) + "\n\n" + provenance(document)
+
+
 def options(row: dict) -> dict:
     """Those of a row's method."""
     return row["experiment"]["method"]["options"]
@@ -148,6 +165,7 @@ TABLES = {
     **{name: partial(variants, f"results/{name}.json") for name in VARIANTS},
     **{name: partial(similarity, f"results/{name}.json") for name in ALIKE},
     "mixed-cifar10-cnn": mixed,
+    "normalised-cifar100": normalised,
     **{name: partial(on_the_rule, f"results/{name}.json") for name in ("alone-digits", "alone-fashion-mnist")},
     "alone-cifar10-cnn": partial(on_the_rule, "results/alone-cifar10-cnn.json", "results/outer-cifar10-cnn.json"),
     **{
