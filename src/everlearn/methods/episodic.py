@@ -42,12 +42,14 @@ class Episodic(Method):
 
     def end_task(self, learner: Learner, task: Task) -> None:
         tasks = learner.tasks + 1
-        *shares, share = [learner.capacity // tasks + (n < learner.capacity % tasks) for n in range(tasks)]
-        kept = [(x[:rows], y[:rows]) for (x, y), rows in zip(self.episodes(learner), shares)]
+        shares = torch.full((tasks,), learner.capacity // tasks)
+        shares[: learner.capacity % tasks] += 1
+        of, starts = torch.arange(tasks - 1).repeat_interleave(self.sizes), self.sizes.cumsum(0) - self.sizes
+        stays = (torch.arange(len(of)) - starts[of] < shares[of]).nonzero()[:, 0]  # the first of each past task
+        old_x, old_y = (rows[stays.to(rows.device)] for rows in learner.memory.held())
         chosen = np.random.default_rng([learner.seed, tasks]).permutation(len(task.train[0]))
         chosen = torch.from_numpy(chosen[: 2 * learner.capacity])  # those held already are left out
         x, y = (rows[chosen.to(rows.device)].to(learner.device) for rows in task.train)
-        fresh = firsts(x, y, besides=(key for episode in kept for key in keys(*episode)))
-        kept.append((x[fresh][:share], y[fresh][:share]))
-        self.sizes = torch.tensor([len(x) for x, _ in kept])
-        learner.memory.fill(*(torch.cat(part) for part in zip(*kept)))
+        fresh = firsts(x, y, besides=keys(old_x, old_y)).nonzero()[: int(shares[-1]), 0]
+        self.sizes = torch.cat([self.sizes.minimum(shares[:-1]), torch.tensor([len(fresh)])])
+        learner.memory.fill(torch.cat([old_x, x[fresh]]), torch.cat([old_y, y[fresh]]))
