@@ -5,7 +5,7 @@ import torch
 from conftest import toy
 
 import everlearn
-from everlearn import Experiment, Learner
+from everlearn import BadInput, Experiment, Learner
 from everlearn.core.plan import paired
 from everlearn.launchers import failure
 from everlearn.networks import MLP
@@ -199,3 +199,10 @@ def test_what_is_no_experiments_document_is_refused():
     ):
         with pytest.raises(everlearn.BadInput, match=words):
             Experiment.parse(wrong)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 10**30])
+def test_a_document_has_a_seed_that_a_run_can_have(seed):
+    document = Experiment.of("er").document() | {"seed": seed}
+    with pytest.raises(BadInput, match=r"seed .* must be a number"):
+        Experiment.read(document)

@@ -330,7 +330,7 @@ def targets() -> list[tuple[str, Any, str | None]]:
             if (
                 public
                 and function
-                and own not in ("count", "index")
+                and own not in ("count", "index", "tell")  # the engine says the last to parts
                 and inspect.getattr_static(object, own, 0) is not kind
             ):
                 found.append((f"{name}.{own}", thing, own))

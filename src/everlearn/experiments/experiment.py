@@ -111,6 +111,7 @@ class Experiment:
             network, training = document["network"], Training(**document["training"])
             rows = document["memory"]
             numbers = rows if isinstance(rows, str) and policy(rows) else int(rows), int(document["seed"])
+            number("seed", numbers[1], whole=True)
             return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
         except (BadInput, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if isinstance(error, BadInput) and not str(error).startswith(("name must", "source must", "at must")):
