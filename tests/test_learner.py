@@ -11,6 +11,7 @@ import pytest
 import torch
 from conftest import learner_of, toy
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import everlearn
 from everlearn import ER, Consolidate, DERpp, Fixed, Learner, Pixels, Relation, Task, Training, Weighting
@@ -373,6 +374,21 @@ def test_a_task_that_ctrl_c_ended_is_not_learned_again_by_who_was_loaded(ctrl_c)
     third.update(second)
     third.update(first)
     assert third.tasks == 3, "and so they are after other data"
+
+
+def test_a_task_that_ctrl_c_ended_is_not_learned_again_from_a_loader_that_shuffles(ctrl_c):
+    class AtTheEnd(ER):
+        def end_task(self, learner, task):
+            signal.raise_signal(signal.SIGINT)
+
+    x, y = toy().tasks[0].train
+    loader = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
+    learner = Learner(linear(), AtTheEnd(), inputs=toy().pixels, batch=4, memory=8, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        learner.update(loader)
+    theta = learner.net.theta.detach().clone()
+    learner.update(loader)
+    assert learner.tasks == 1 and torch.equal(learner.net.theta, theta)
 
 
 class Teaching(ER):

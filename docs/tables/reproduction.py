@@ -15,10 +15,11 @@ from everlearn.experiments.published import Figure, published
 from everlearn.experiments.studies import FAMILIES, SIX, STUDIES
 from everlearn.report.tables import SHOWN, compared
 from tables.records import OF_STREAM, as_published, as_usual, every_run, files, groups, named, record
+from tables.retain import PUBLISHED, SIZES, TITLES
 from tables.text import gained, markdown, short, wrapped
 
 NAMED = ["method", "memory", "weights"]
-STREAMS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+STREAMS = {stream: TITLES[stream] for stream in ("cifar10", "cifar100")}
 PUBLISHED_SEEDS = 5  # of a published mean and deviation
 LOWER_TOO = "open; [others are lower, too](#what-do-others-have-at-these-settings)"
 WHY = {  # rows beyond two published deviations of which something is known; the others are open
@@ -47,14 +48,12 @@ DER, XDER, IDER = "Buzzega et al. (2020)", "Boschini et al. (2022)", "Liu et al.
 ELSEWHERE = (
     ("er", "cifar10", 5120, "82.47 ± 0.52", DER),
     ("der++", "cifar10", 200, "64.88 ± 1.17", DER),
-    ("der++", "cifar10", 200, "62.19", IDER),
     ("der++", "cifar10", 500, "72.70 ± 1.36", DER),
-    ("der++", "cifar10", 500, "70.10", IDER),
     ("der++", "cifar10", 5120, "85.24 ± 0.49", DER),
     ("er", "cifar100", 500, "22.10", XDER),
     ("er-ace", "cifar100", 500, "38.75", XDER),
     ("der++", "cifar100", 500, "38.25", XDER),
-    ("der++", "cifar100", 500, "37.69", IDER),
+    *(("der++", *size, figure, IDER) for size, figure in zip(SIZES.values(), PUBLISHED["DER++"])),
 )
 
 
@@ -152,7 +151,8 @@ def elsewhere() -> str:
     """What others have published of the same methods, between the paper's figure and ours."""
     ours = as_usual()
     rows = []
-    for method, stream, memory, figure, source in ELSEWHERE:
+    size = lambda row: (row[1], row[2])
+    for method, stream, memory, figure, source in sorted(ELSEWHERE, key=size):
         of = published(OF_STREAM[stream], f"{method}, M = {memory}")
         runs = ours[method, stream, memory]
         theirs, here, _ = compared(metrics.across(runs)["class_il"]["acc"], of and of["class_il"]["acc"])

@@ -22,9 +22,9 @@ def crossed(head: str, names: list[str], memories: list[str], shown: Callable[[s
     return markdown([head, *(f"M = {memory}" for memory in memories)], rows)
 
 
-def gain(row: dict, base: dict) -> str:
+def gain(row: dict, base: dict, digits: int = 1) -> str:
     """Over the same seeds of another row."""
-    return gained(metrics.gain(row["runs"], base["runs"], lambda run: run["seed"]), 1)
+    return gained(metrics.gain(row["runs"], base["runs"], lambda run: run["seed"]), digits)
 
 
 def apart(found: dict[str, dict], base: Callable[[str], str]) -> Callable[[str, str], str]:
@@ -94,11 +94,7 @@ def normalised() -> str:
     for label, row in document["rows"].items():
         rows.setdefault(label.partition(", ")[0], []).append(row)
     lines = [
-        [
-            f"`{method}`",
-            *(cell(of["summary"]["class_il"]["acc"]) for of in (own, other)),
-            gained(metrics.gain(other["runs"], own["runs"], lambda run: run["seed"])),
-        ]
+        [f"`{method}`", *(cell(of["summary"]["class_il"]["acc"]) for of in (own, other)), gain(other, own, digits=2)]
         for method, (own, other) in rows.items()
     ]
     return markdown(["", "CIFAR-100's constants", "CIFAR-10's", "difference"], lines) + "\n\n" + provenance(document)

@@ -32,9 +32,6 @@ from everlearn.training import Training
 from everlearn.weightings.base import Weighting
 
 USUAL = 200  # rows of a memory
-DIVERGED = (
-    "this network has parameters that are no finite numbers any more; load what was saved before, or make a new one"
-)
 LEARNERS = {f"learner.{name}" for name in ("progress", "task", "seen", "method", "weighting")}  # in every state
 
 
@@ -309,8 +306,17 @@ def answer(learner, answer: Tensor, samples: int) -> None:
             f"the network answers a sample with a tensor of shape {tuple(answer.shape[1:])}; "
             f"it should be {learner.classes} logits, one per class"
         )
+    if not answer.isfinite().all():
+        finite(learner)
+
+
+def finite(learner) -> None:
+    """A network that has diverged says nothing any more."""
     if not torch.isfinite(learner.net.theta).all():
-        raise EverlearnError(DIVERGED)
+        raise EverlearnError(
+            "this network has parameters that are no finite numbers any more; "
+            "load what was saved before, or make a new one"
+        )
 
 
 def taught(learner) -> None:

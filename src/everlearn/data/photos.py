@@ -299,13 +299,14 @@ def _leads_back(entry: Path) -> bool:
     return entry.is_symlink() and Path(os.path.realpath(entry.parent)).is_relative_to(os.path.realpath(entry))
 
 
+def _pictures_in(folder: Path) -> list[Path]:
+    return [file for file in folder.iterdir() if is_picture(file) and not file.is_dir()]
+
+
 def class_folders(folder: Path) -> dict[str, list[Path]]:
     """The pictures of each class, both in the order of their names."""
     with reading(folder):
-        classes = {
-            entry.name: sorted(file for file in entry.iterdir() if is_picture(file) and not file.is_dir())
-            for entry in subfolders(folder)
-        }
+        classes = {entry.name: sorted(_pictures_in(entry)) for entry in subfolders(folder)}
     for name, files in classes.items():
         for inside in subfolders(folder / name):
             if next(pictures_under(inside, links=0), None):
@@ -323,7 +324,7 @@ def class_folders(folder: Path) -> dict[str, list[Path]]:
 def passed_over(folder: Path) -> Iterator[str]:
     """What lies in a folder of class folders and is not taken, though it is a picture."""
     with reading(folder):
-        homeless = [file for file in folder.iterdir() if is_picture(file) and not file.is_dir()]
+        homeless = _pictures_in(folder)
         foreign = [file for home in subfolders(folder) for file in home.iterdir() if file.suffix.lower() in FOREIGN]
     for files, why in ((homeless, "beside the class folders"), (foreign, "of a kind that is not read")):
         if files:

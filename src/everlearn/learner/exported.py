@@ -62,8 +62,7 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
             f"{type(learner.method).__name__} does not predict by its network's logits, which an export would hold; "
             "use learner.predict"
         )
-    if not torch.isfinite(learner.net.theta).all():
-        raise EverlearnError(checks.DIVERGED)
+    checks.finite(learner)
     saved.folder_of(file.parent)
     content = ways[file.suffix](learner)  # whole, before anything is written: a full disk would end torch's own writers
     try:

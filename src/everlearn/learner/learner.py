@@ -192,9 +192,9 @@ class Learner(Answering, Estimator):
         """
         with self._claimed(), growth.undone(self):
             with self.net.turn:
-                half = bool(self.epoch or self.step)
-                if half and self._left is not None and self._left[0] is data:  # it may give them in another order now
-                    task, held_out = self._left[1]
+                half, left = bool(self.epoch or self.step), self._left
+                if (half or self._ended) and left is not None and left[0] is data:  # in another order now, perhaps
+                    task, held_out = left[1]
                 else:
                     task, held_out = watching.split(self, self._task(data, labels), validation)
                 if not half:

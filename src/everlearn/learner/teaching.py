@@ -164,13 +164,11 @@ class Place:
 
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
-    tell = lambda: learner.method.tell("begin_task", learner, task)
+    again = contextlib.nullcontext() if learner._resumed is None else untouched(learner)
+    with called_again(learner, learner.method, *learner.method.parts), again:
+        learner.method.tell("begin_task", learner, task)
     if learner._resumed is None:
-        with called_again(learner, learner.method, *learner.method.parts):
-            tell()
         return {}
-    with called_again(learner, learner.method, *learner.method.parts), untouched(learner):
-        tell()
     method, weighting = learner._resumed
     learner.method.restore(method)
     checks.claimed(learner.method, method)

@@ -100,7 +100,8 @@ class Watched:
     def teach(self, task: Task, progress: bool | None) -> None:
         """The task, step by step. After Ctrl-C the same again goes on with it."""
         learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
-        half, same = bool(learner.epoch or learner.step), torch.equal(learner._mark, marked(*task.train))
+        half = bool(learner.epoch or learner.step)
+        same = (half or learner._ended) and torch.equal(learner._mark, marked(*task.train))
         if before is not None and same and (half or learner._ended):
             self.go_on(before)
         if same and learner._ended:
