@@ -379,7 +379,8 @@ def test_a_task_that_ctrl_c_ended_is_not_learned_again_by_who_was_loaded(ctrl_c)
 def test_a_task_that_ctrl_c_ended_is_not_learned_again_from_a_loader_that_shuffles(ctrl_c):
     class AtTheEnd(ER):
         def end_task(self, learner, task):
-            signal.raise_signal(signal.SIGINT)
+            if not learner.tasks:
+                signal.raise_signal(signal.SIGINT)
 
     x, y = toy().tasks[0].train
     loader = DataLoader(TensorDataset(x, y), batch_size=4, shuffle=True)
