@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from conftest import LABELS, learner_of, toy
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import everlearn
 from everlearn.core.capture import Graphs
@@ -26,6 +28,20 @@ def watched(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: None)
     monkeypatch.setattr(Graphs, "step", step)
+
+
+class OnTheDevice(TorchDispatchMode):
+    """Refuses what a recorded step cannot do: wait for the GPU to know a value or a size, or bring numbers to it."""
+
+    WAITS = ("_local_scalar_dense", "equal", "nonzero", "masked_select", "_unique2", "unique_dim", "unique_consecutive")
+    BRINGS = ("lift_fresh",)  # torch.tensor([1, 2])
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        name = operation._schema.name.removeprefix("aten::")
+        indices = args[1] if name in ("index", "index_put", "index_put_") else ()
+        if name in self.WAITS + self.BRINGS or any(i is not None and i.dtype == torch.bool for i in indices):
+            raise AssertionError(f"a recorded step calls {name}")
+        return operation(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("enabled", [True, False])
@@ -71,6 +87,43 @@ def test_no_step_of_ours_binds_anew_what_the_next_one_reads(watched, name):
             learner.update(task)
         ends.append(learner.net.theta.detach().clone())
     assert torch.equal(*ends)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_no_step_of_ours_waits_for_a_gpu_or_brings_numbers_to_it(watched, monkeypatch, name):
+    def watching(graphs, number, row, tape):
+        steps.append(number)
+        with OnTheDevice():
+            graphs.body(number, row, tape)
+
+    def one_hot(y, classes):  # torch's own looks at the labels on the CPU, and on a GPU does not
+        return torch.zeros(*y.shape, classes, dtype=y.dtype).scatter_(-1, y[..., None], 1)
+
+    steps, stream = [], toy()
+    monkeypatch.setattr(Graphs, "_watched", watching)
+    monkeypatch.setattr(F, "one_hot", one_hot)
+    learner = learner_of(name, stream, epochs=4, momentum=0.5)
+    learner.capture = learner.method.captures
+    for task in [stream.merged()] if learner.method.merges else stream:
+        learner.update(task)
+    assert steps or not learner.capture
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x: float(x.sum()), "_local_scalar_dense"),
+        (lambda x: bool((x > 0).all()), "_local_scalar_dense"),
+        (lambda x: torch.tensor([1.0, 2.0]) * x, "lift_fresh"),
+        (lambda x: x[x > 0], "index"),
+        (lambda x: x.masked_select(x > 0), "masked_select"),
+        (lambda x: torch.equal(x, x), "equal"),
+        (lambda x: x.unique(), "_unique2"),
+    ],
+)
+def test_what_waits_or_brings_numbers_would_be_noticed(call, name):
+    with pytest.raises(AssertionError, match=f"a recorded step calls {name}$"), OnTheDevice():
+        call(torch.ones(2))
 
 
 class Averaging(everlearn.ER):
