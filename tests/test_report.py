@@ -324,6 +324,30 @@ def test_sorting_toggles_and_links_work_with_the_keyboard_too(visit):
     visit.go(start.split("#")[0])
 
 
+def test_rows_of_one_size_of_memory_are_set_against_each_other(browser, made, tmp_path):  # noqa: F811
+    runs = shutil.copytree(made, tmp_path / "runs")
+    make(make(runs, memory=40), ("finetune",))
+    other = Visit(browser, written([runs], tmp_path / "page.html"))
+    labels = lambda: sorted(other.page.locator("#leaderboard .pick").all_text_contents())
+    everything = ["er, M = 20", "er, M = 40", "finetune", "rer, M = 20", "rer, M = 40"]
+    assert labels() == everything
+    other.act("#memory", "select_option", "40")
+    seen = [label for label in everything if "20" not in label]  # what has no memory stands beside each size
+    assert labels() == seen and {record["label"] for record in other.shown("average")} == {*seen}
+    assert other.page.locator("tr.base .pick").text_content() == "er, M = 40"
+    other.act('#leaderboard input[aria-label="draw finetune"]', "press", "Space")
+    link = other.page.url
+    other.act("#memory", "select_option", "")
+    assert labels() == everything and "memory" not in other.page.url
+    again = Visit(browser, link)
+    assert again.page.locator("#memory").input_value() == "40" and {r["label"] for r in again.shown("average")} == {
+        *seen[::2]
+    }
+    assert not other.said + again.said
+    again.close()
+    other.close()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_what_one_of_two_rows_has_fills_the_page(browser, visit, width):  # noqa: F811
     other = Visit(browser, visit.page.url, viewport={"width": width, "height": 900})

@@ -5,7 +5,7 @@ const SPECS = JSON.parse(document.getElementById("charts").textContent);
 const SETTINGS = { class_il: "Class-IL", task_il: "Task-IL" };
 const MOST = 12; // rows that are drawn unless told otherwise
 const $ = (id) => document.getElementById(id);
-const state = { setting: "class_il", base: "", other: "", shown: null, sort: "", stream: "" };
+const state = { setting: "class_il", base: "", other: "", shown: null, sort: "", stream: "", memory: "" }; // "": of any size
 
 function h(tag, attributes, ...children) {
   const made = document.createElement(tag);
@@ -20,9 +20,12 @@ function h(tag, attributes, ...children) {
 
 const byId = (id) => DATA.rows.find((row) => row.id === id);
 const streams = () => [...new Set(DATA.rows.map((row) => row.stream))];
-const within = () => DATA.rows.filter((row) => row.stream === state.stream);
-const isShown = (row) => (state.shown ? state.shown.has(row.id) : within().indexOf(row) < MOST);
-const shownIds = () => within().filter(isShown).map((row) => row.id);
+const unsized = (row) => [undefined, "–", "0"].includes(row.settings.memory); // it has no memory, or it is not known how large
+const among = (stream, memory) => DATA.rows.filter((row) => row.stream === stream && (!memory || row.settings.memory === memory || unsized(row)));
+const memories = (stream) => [...new Set(among(stream).filter((row) => !unsized(row)).map((row) => row.settings.memory))].sort((a, b) => a - b);
+const within = () => among(state.stream, state.memory);
+const shownIds = () => within().filter((row, n) => (state.shown ? state.shown.has(row.id) : n < MOST)).map((row) => row.id);
+const isShown = (row) => shownIds().includes(row.id);
 const of = (name, row) => DATA.sets[name].filter((record) => record.row === row);
 const fixed = (value, places = 2) => (value === null || value === undefined ? "–" : value.toFixed(places).replace("-", "−"));
 const signed = (value, places = 2) => (value > 0 ? "+" : "") + fixed(value, places);
@@ -58,31 +61,35 @@ function gain(row, base, setting, metric = "acc") {
 function fragment() {
   const words = new URLSearchParams();
   const first = start();
-  for (const key of ["setting", "base", "other", "sort", "stream"]) if (state[key] !== first[key]) words.set(key, state[key]);
+  for (const key of ["setting", "base", "other", "sort", "stream", "memory"]) if (state[key] !== first[key]) words.set(key, state[key]);
   if (state.shown) {
-    const hidden = within().filter((row) => !state.shown.has(row.id)).map((row) => row.id);
     const shown = shownIds();
+    const hidden = within().map((row) => row.id).filter((id) => !shown.includes(id));
     words.set(...(hidden.length <= shown.length ? ["hide", hidden.join(".")] : ["show", shown.join(".")]));
   }
   return words.toString();
 }
 
-function start(stream) {
+function start() {
   const all = streams();
-  const counts = all.map((name) => DATA.rows.filter((row) => row.stream === name).reduce((sum, row) => sum + row.runs.length, 0));
-  const most = all.length ? all[counts.indexOf(Math.max(...counts))] : "";
-  const chosen = stream === undefined ? most : stream;
-  const rows = DATA.rows.filter((row) => row.stream === chosen);
-  const ids = rows.map((row) => row.id);
-  const pair = DATA.pairs.find((pair) => pair.every((id) => ids.includes(id))) || [ids[1] || ids[0] || "", ids[0] || ""];
-  return { setting: "class_il", base: pair[0], other: pair[1], sort: "-acc.class_il", stream: most };
+  const counts = all.map((name) => among(name).reduce((sum, row) => sum + row.runs.length, 0));
+  const stream = all.length ? all[counts.indexOf(Math.max(...counts))] : "";
+  return { setting: "class_il", sort: "-acc.class_il", stream, memory: "", ...pair(stream, "") };
+}
+
+// The two rows that are compared at first.
+function pair(stream, memory) {
+  const ids = among(stream, memory).map((row) => row.id);
+  const [base, other] = DATA.pairs.find((pair) => pair.every((id) => ids.includes(id))) || [ids[1] || ids[0] || "", ids[0] || ""];
+  return { base, other };
 }
 
 function restore() {
   const words = new URLSearchParams(location.hash.slice(1));
-  const stream = words.has("stream") && streams().includes(words.get("stream")) ? words.get("stream") : undefined;
-  Object.assign(state, start(stream), { shown: null });
-  if (stream !== undefined) state.stream = stream;
+  Object.assign(state, start(), { shown: null });
+  if (streams().includes(words.get("stream"))) state.stream = words.get("stream");
+  if (memories(state.stream).includes(words.get("memory"))) state.memory = words.get("memory");
+  Object.assign(state, pair(state.stream, state.memory));
   if (words.get("setting") in SETTINGS) state.setting = words.get("setting");
   for (const key of ["base", "other"]) if (byId(words.get(key))) state[key] = words.get(key);
   if (columns().some((column) => column.key === (words.get("sort") || "").replace("-", ""))) state.sort = words.get("sort");
@@ -106,10 +113,9 @@ function toggle(id, on) {
   change({ shown });
 }
 
-function setStream(stream) {
-  const { base, other } = start(stream);
-  forget();
-  change({ stream, base, other, shown: null });
+function choose(stream, memory) {
+  if (stream !== state.stream) forget();
+  change({ stream, memory, shown: null, ...pair(stream, memory) });
 }
 
 function fill(id, ...children) {
@@ -126,6 +132,10 @@ function controls() {
   $("stream-box").hidden = all.length < 2;
   fill("stream", ...all.map((name) => h("option", { value: name }, name)));
   $("stream").value = state.stream;
+  const sizes = memories(state.stream);
+  $("memory-box").hidden = sizes.length < 2;
+  fill("memory", h("option", { value: "" }, "any"), ...sizes.map((size) => h("option", { value: size }, size)));
+  $("memory").value = state.memory;
   options("base", within(), state.base);
   options("other", within(), state.other);
   for (const key of Object.keys(SETTINGS)) $(key).checked = state.setting === key;
@@ -143,7 +153,8 @@ function render() {
 }
 
 function begin() {
-  $("stream").addEventListener("change", (event) => setStream(event.target.value));
+  $("stream").addEventListener("change", (event) => choose(event.target.value, ""));
+  $("memory").addEventListener("change", (event) => choose(state.stream, event.target.value));
   $("base").addEventListener("change", (event) => change({ base: event.target.value }));
   $("other").addEventListener("change", (event) => change({ other: event.target.value }));
   for (const key of Object.keys(SETTINGS)) $(key).addEventListener("change", () => change({ setting: key }));
