@@ -6,6 +6,8 @@ A chart names the table of the data block it is of. What is shown of it is chose
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -348,10 +350,15 @@ CHARTS: dict[str, Callable[..., Any]] = {
 
 
 def spec(name: str, legend: Legend = None) -> dict[str, Any]:
-    """A chart as Vega-Lite has it."""
-    made = CHARTS[name](legend)
+    """A chart as Vega-Lite has it; the caller may change it."""
+    return json.loads(_spec(name, None if legend is None else tuple(legend.items())))
+
+
+@functools.cache  # Altair takes 50 ms to describe and check a chart, and figures of many rows have the same ones
+def _spec(name: str, legend: tuple[tuple[str, tuple[str, str]], ...] | None) -> str:
+    made = CHARTS[name](None if legend is None else dict(legend))
     found = made if isinstance(made, dict) else made.to_dict()
-    return {key: value for key, value in found.items() if key not in ("config", "datasets", "$schema")}
+    return json.dumps({key: value for key, value in found.items() if key not in ("config", "datasets", "$schema")})
 
 
 def specs() -> dict[str, dict[str, Any]]:

@@ -51,9 +51,9 @@ def write(data: Block, folder: Path) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name, spec in figures(shown(data)):
-        words = json.dumps(spec)
-        (folder / f"{name}.svg").write_text(vl_convert.vegalite_to_svg(words), encoding="utf-8")
-        (folder / f"{name}.pdf").write_bytes(vl_convert.vegalite_to_pdf(words))
+        drawn = vl_convert.vegalite_to_svg(json.dumps(spec))
+        (folder / f"{name}.svg").write_text(drawn, encoding="utf-8")
+        (folder / f"{name}.pdf").write_bytes(vl_convert.svg_to_pdf(drawn))
         written += [f"{name}.svg", f"{name}.pdf"]
     return written
 
