@@ -331,9 +331,11 @@ def main() -> None:
 
 @contextlib.contextmanager
 def ending(minutes: float) -> Iterator[None]:
-    """Inside, the end of the time is as Ctrl-C is: runs are left with their checkpoints."""
+    """Inside, the end of the time is as a scheduler's signal is: a run hears it between two steps and leaves a
+    checkpoint."""
     if minutes < float("inf"):
-        signal.signal(signal.SIGALRM, lambda *_: sys.exit("the time is up; what is unfinished goes on the next time"))
+        signal.signal(signal.SIGUSR1, lambda *_: sys.exit("the time is up; what is unfinished goes on the next time"))
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGUSR1))  # runs do not wait with this one
         signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
     try:
         yield

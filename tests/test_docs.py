@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from everlearn import ER
 from everlearn.cli.app import app
 from everlearn.collection import collect
 from everlearn.experiments import legacy
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import Figure
 from everlearn.experiments.store import CHECKPOINT, Store
+from everlearn.launchers import Job, local, perform
 
 ROOT = Path(__file__).parents[1]
 RECORDS = [
@@ -209,6 +211,28 @@ def test_the_end_of_the_time_ends_what_is_under_way(monkeypatch):
     with reproduce.ending(0.001):
         pass
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_at_the_end_of_the_time_every_run_under_way_leaves_the_step_it_is_at(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    monkeypatch.setenv("EVERLEARN_CHECKPOINT", "1000")
+    import reproduce
+
+    def up(method, step, terms):
+        remember(method, step, terms)
+        if step.number == 5:
+            signal.raise_signal(signal.SIGALRM)  # in the middle of a step
+
+    remember, todo = ER.remember, [Experiment.of("er", epochs=2, memory=20, seed=seed) for seed in range(3)]
+    job = Job(Store(tmp_path / "runs"))
+    monkeypatch.setattr(ER, "remember", up)
+    with pytest.raises(SystemExit, match="the time is up"), reproduce.ending(1):
+        list(local.pack_up(todo, job, lambda experiment, record: None, pack=3))
+    monkeypatch.setattr(ER, "remember", remember)
+    lines = []
+    results = perform(todo, job.store, jobs=1, report=lambda experiment, line: lines.append(line))
+    assert [line["step"] for line in lines if line["event"] == "resumed"] == [6, 4, 3]
+    assert [r["class_il"] for r in results] == [r["class_il"] for r in perform(todo, Store(tmp_path / "whole"), jobs=1)]
 
 
 def test_begun_runs_go_first_then_long_ones(tmp_path, monkeypatch):
