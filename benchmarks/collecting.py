@@ -6,7 +6,6 @@ The folders are those of runs of ER and of its relational version, of ten seeds 
 of two small runs with other settings in them.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from records import keep
+from records import keep, options
 
 import everlearn
 from everlearn.collection import collect
@@ -57,9 +56,8 @@ def timed(what) -> tuple[float, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--runs", type=int, default=2000)
-    parser.add_argument("--json")
     given = parser.parse_args()
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -6,12 +6,11 @@ Split-Digits, five tasks of two classes, an MLP, memory 100. After the fourth ta
 its samples at random, half of them, or all of class 3; then the fifth task is learned. Five seeds.
 """
 
-import argparse
 from collections.abc import Callable
 from statistics import fmean, stdev
 
 import torch
-from records import keep
+from records import keep, options
 
 import everlearn
 from everlearn.networks import build
@@ -51,9 +50,7 @@ def measured(method: str, request: str, seed: int, stream: everlearn.Stream) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     torch.set_num_threads(1)
     stream, rows = everlearn.load("digits"), {}
     for method in ("er", "der++"):

@@ -6,12 +6,11 @@ Digits, a network with a BatchNorm layer, memory 200: taught one class at a time
 Accuracy on all classes at the end, five seeds.
 """
 
-import argparse
 from collections.abc import Iterator
 from statistics import fmean, stdev
 
 import torch
-from records import keep
+from records import keep, options
 from torch import Tensor, nn
 
 import everlearn
@@ -55,9 +54,7 @@ def score(method: str, forward: str, lessons: str, seed: int, stream: everlearn.
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
-    arguments = parser.parse_args()
+    arguments = options(__doc__).parse_args()
     torch.set_num_threads(1)
     stream, rows = everlearn.load("digits"), {}
     for lessons in LESSONS:

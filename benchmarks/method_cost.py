@@ -7,14 +7,13 @@ round, in turn; the figures are medians over the rounds, processor time as the p
 avalanche-lib, SCRIPT a program that takes a method's name and prints “… X ms an iteration …” for the same setting.
 """
 
-import argparse
 import re
 import statistics
 import subprocess
 import time
 
 import torch
-from records import keep
+from records import keep, options
 
 import everlearn
 from everlearn.experiments.experiment import Experiment
@@ -57,8 +56,7 @@ def version(command: list[str] | None) -> str | None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peer", nargs=2, metavar=("PYTHON", "SCRIPT"))
     arguments = parser.parse_args()

@@ -6,25 +6,23 @@ A ResNet-18 of width 8 has the kernels of one of width 64 and next to none of it
 long a step when they share the GPU, kernels are what to save. Steps are those of `everlearn bench`.
 """
 
-import argparse
 from functools import partial
 from itertools import product
 
-from records import keep, keep_of_gpu
+from records import keep, keep_of_gpu, options
 
 from everlearn.experiments import bench
 from everlearn.networks import build
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--methods", nargs="+", default=["der++"])
     parser.add_argument("--widths", nargs="+", type=int, default=[8, 64], help="of the ResNet-18's first stage")
     parser.add_argument("--together", nargs="+", type=int, default=[1, 5], help="runs at once")
     parser.add_argument("--batches", nargs="+", type=int, default=[32], help="new samples per step")
     parser.add_argument("--steps", type=int, default=100, help="per epoch")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--json")
     given = parser.parse_args()
     rows, gpu = [], given.device == "cuda"
     for method, width, batch, together in product(given.methods, given.widths, given.batches, given.together):

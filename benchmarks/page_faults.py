@@ -16,7 +16,7 @@ import sys
 import time
 
 import torch
-from records import keep
+from records import keep, options
 
 M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4
 
@@ -44,11 +44,10 @@ def steps(batch: int, side: int, count: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--side", type=int, default=64)
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--json")
     parser.add_argument("--here", choices=("as it is", "kept"), help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.here:

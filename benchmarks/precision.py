@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from records import keep_of_gpu
+from records import keep_of_gpu, options
 
 from everlearn import Experiment
 from everlearn.experiments.experiment import load, settable
@@ -35,12 +35,11 @@ def eager(method: str, epochs: int, seed: int, data: Path) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--method", default="rer")
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.one is not None:

@@ -1,9 +1,17 @@
-"""Where a benchmark's figures go."""
+"""What benchmarks share: their options, and where their figures go."""
 
+import argparse
 import json
 from pathlib import Path
 
 import torch
+
+
+def options(description: str | None) -> argparse.ArgumentParser:
+    """A benchmark's options; every one has --json."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", metavar="FILE", help="write the record to this file")
+    return parser
 
 
 def keep(record: dict, file: str | None) -> None:

@@ -7,7 +7,6 @@ the process held before its first step, each in a process of its own); and an av
 the epochs warm-up, against an ER step.
 """
 
-import argparse
 import re
 import statistics
 import subprocess
@@ -16,7 +15,7 @@ import time
 from pathlib import Path
 
 import torch
-from records import keep
+from records import keep, options
 
 from everlearn import ER, DERpp
 from everlearn.core.memory import Memory
@@ -110,8 +109,7 @@ def resident(line: str) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--base", nargs="+", default=["ER"], choices=BASES)
     arguments = parser.parse_args()

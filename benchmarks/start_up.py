@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import torch
-from records import keep_of_gpu
+from records import keep_of_gpu, options
 
 
 def each_kind_of_step(method: str) -> None:
@@ -32,9 +32,8 @@ def each_kind_of_step(method: str) -> None:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--method", default="rder")
-    parser.add_argument("--json")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.here:

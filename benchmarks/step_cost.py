@@ -6,12 +6,11 @@ MLP 64-100-10, batch 10 + 10, memory 100, one thread. The two are timed in turn,
 ratio of the medians. Both are given the same plan and end with the same weights, which is checked first.
 """
 
-import argparse
 import statistics
 import time
 
 import torch
-from records import keep
+from records import keep, options
 from torch.nn import functional as F
 
 import everlearn
@@ -76,8 +75,7 @@ def ours(task, network, stream):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     arguments = parser.parse_args()
     torch.set_num_threads(1)

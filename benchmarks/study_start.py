@@ -7,7 +7,6 @@ with other settings in them. One run of the study is not there: starting is all 
 Seconds are of the processor, of this process and those it starts.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from collecting import copies
-from records import keep
+from records import keep, options
 
 from everlearn.experiments.store import Store
 from everlearn.experiments.studies import study
@@ -62,9 +61,8 @@ def start(file: Path, root: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--json")
     given = parser.parse_args()
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:

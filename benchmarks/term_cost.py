@@ -11,7 +11,7 @@ import statistics
 import time
 
 import torch
-from records import keep
+from records import keep, options
 
 from everlearn import Batch, DERpp, Draw, Learner, Pixels, Task, Term, cross_entropy, distance
 from everlearn.core.capture import on_own_stream
@@ -129,8 +129,7 @@ def seconds(name: str, arguments: argparse.Namespace) -> float:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json")
+    parser = options(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--device", default="cpu")

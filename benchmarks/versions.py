@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from records import keep_of_gpu
+from records import keep_of_gpu, options
 
 METHODS = ("er", "der++", "rder")
 WAYS = {  # steps an epoch, precision, captured, compiled
@@ -70,11 +70,10 @@ class Worker:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("versions", nargs="*", metavar="NAME=FOLDER:MODULE")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--json")
     parser.add_argument("--answer", help=argparse.SUPPRESS)
     a = parser.parse_args()
     if a.answer:
