@@ -14,6 +14,7 @@ SOURCE, PICTURE = ROOT / "src" / "everlearn", ROOT / "docs" / "imports.svg"
 PARTS = (
     *(
         "errors",
+        "files",
         "arguments",
         "sourcecode",
         "registry",

@@ -488,7 +488,7 @@ def test_a_few_runs_need_no_index_and_a_folder_that_cannot_be_written_to_has_non
     def refuse(*paths):
         raise PermissionError(13, "no")
 
-    monkeypatch.setattr(index.os, "replace", refuse)
+    monkeypatch.setattr("os.replace", refuse)
     assert len(collect([many]).rows[0].runs) == index.LEAST and not list(many.glob(f"*{index.NAME}*"))
 
 

@@ -1112,7 +1112,7 @@ def test_a_file_changed_just_now_is_hashed_again(tmp_path, put, monkeypatch):
     monkeypatch.setattr(verified, "SETTLED", 2_000_000_000)
     looks = [os.stat(tmp_path)] * 9
     rows = put()
-    monkeypatch.setattr(verified, "looked", lambda path: looks.pop())  # as two writes within one tick of the clock
+    monkeypatch.setattr(sources, "stat_of", lambda path: looks.pop())  # as two writes within one tick of the clock
     assert identity.fingerprint("toy", tmp_path) is None
     put(train=bytes(len(rows)))
     assert identity.fingerprint("toy", tmp_path)

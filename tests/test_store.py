@@ -454,7 +454,7 @@ OTHER = Experiment.of("er", memory=21, epochs=1)
 def test_what_a_store_takes_unless_it_is_told():
     assert (Store().root, Store().edited, Store(edited=True).edited) == (Path("runs"), False, True)
     assert (module.EVERY, module.PAUSES, module.MOVES_OPEN) == (60, (0.05, 0.5, 2.0), True)
-    assert module.WORKING == ("lock", "lock.alive", "checkpoint", "checkpoint.new")
+    assert module.WORKING == ("lock", "lock.alive", "checkpoint")
 
 
 def test_where_there_is_no_folder_no_run_is_done_and_a_file_is_no_run(tmp_path):
@@ -467,12 +467,10 @@ def test_where_there_is_no_folder_no_run_is_done_and_a_file_is_no_run(tmp_path):
     assert store.done([EXPERIMENT, OTHER]) == [OTHER] and not store.has(EXPERIMENT) and store.has(OTHER)
 
 
-def test_a_document_is_written_a_value_a_line_and_leaves_no_draft(tmp_path):
-    module.write(tmp_path / "some.json", {"a": [1, {"b": None}], "c": "ü"})
-    assert (tmp_path / "some.json").read_text() == (
-        '{\n "a": [\n  1,\n  {\n   "b": null\n  }\n ],\n "c": "\\u00fc"\n}\n'
+def test_a_document_is_written_a_value_a_line():
+    assert module.spelled({"a": [1, {"b": None}], "c": "ü"}) == (
+        b'{\n "a": [\n  1,\n  {\n   "b": null\n  }\n ],\n "c": "\\u00fc"\n}\n'
     )
-    assert [path.name for path in tmp_path.iterdir()] == ["some.json"]
 
 
 def test_a_run_that_ends_without_a_result_is_none(store):
@@ -656,9 +654,8 @@ def test_a_run_in_the_way_of_none_keeps_the_checkpoint_until_it_is_in_its_place(
     monkeypatch.setattr(module, "_move", lambda source, target: (moves.append(seen(source)), move(source, target)))
     with store.recording(EXPERIMENT) as recording:
         recording.checkpoint(lambda: {"x": torch.zeros(1)}, now=True)
-        (recording.folder / "checkpoint.new").touch()
         recording.result(RESULT)
-    assert {"checkpoint", "checkpoint.new", "lock"} <= set(moves[0])
+    assert {"checkpoint", "lock"} <= set(moves[0])
     assert seen(store.path(EXPERIMENT)) == ["experiment.json", "metrics.jsonl", "result.json"]
 
 

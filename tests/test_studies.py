@@ -462,7 +462,7 @@ def test_of_several_seeds_the_one_that_failed_is_named_and_the_others_are_kept()
 def test_a_note_that_cannot_be_written_or_read_stops_nothing():
     experiment = Experiment.of("er", epochs=1, tasks=2)
     everlearn.run(experiment, out="runs")
-    Path(f"runs/{experiment.name}.failed.json.new").mkdir()
+    Path(f"runs/{experiment.name}.failed.json").mkdir()
     failures.note(Store("runs"), experiment, ValueError("no room"))
     Path("runs/long.json").write_text(json.dumps({"rows": {}, "failed": {"a" * 300: "too long", "": "nameless"}}))
     words = call("compare runs")

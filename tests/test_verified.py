@@ -31,6 +31,7 @@ from everlearn import Experiment, launchers, registry, run
 from everlearn.data import catalogue, formats, identity, sources, streams, tiny, verified
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments.store import Store
+from everlearn.files import write_whole
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_memory_that_is_a_pipe_is_done_without(tmp_path, put, strict):  # noqa
 def test_a_draft_does_not_follow_a_link(tmp_path):
     (tmp_path / "there").write_text("kept")
     (tmp_path / "file").symlink_to(tmp_path / "there")
-    verified.replace(tmp_path / "file", lambda draft: draft.write(b"new"))
+    write_whole(tmp_path / "file", lambda draft: draft.write(b"new"))
     assert (tmp_path / "there").read_text() == "kept" and (tmp_path / "file").read_text() == "new"
     assert not (tmp_path / "file").is_symlink() and len(os.listdir(tmp_path)) == 2
 
@@ -147,7 +148,7 @@ def test_a_draft_does_not_follow_a_link(tmp_path):
 def test_what_is_written_for_later_can_be_read_by_whom_the_umask_says(tmp_path, mask):
     before = os.umask(mask)
     try:
-        verified.replace(tmp_path / "file", lambda draft: draft.write(b"new"))
+        write_whole(tmp_path / "file", lambda draft: draft.write(b"new"))
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~mask
@@ -158,7 +159,7 @@ def test_drafts_of_who_was_killed_while_writing_are_removed_by_who_writes_later(
     for name, age in ((f".{ours}.{'a' * 16}", 1000), (f".{ours}.{'b' * 16}", 10), (f".{theirs}.{'c' * 16}", 1000)):
         (tmp_path / name).write_text("half")
         os.utime(tmp_path / name, (time.time() - age,) * 2)
-    verified.replace(tmp_path / ours, lambda draft: draft.write(b"new"))
+    write_whole(tmp_path / ours, lambda draft: draft.write(b"new"))
     left = {f".{ours}.{'b' * 16}", f".{theirs}.{'c' * 16}"}  # somebody may still write the first
     assert set(os.listdir(tmp_path)) == {ours} | left and (tmp_path / ours).read_text() == "new"
 

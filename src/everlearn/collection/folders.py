@@ -18,6 +18,7 @@ from everlearn.errors import BadInput
 from everlearn.experiments import failures, seals
 from everlearn.experiments.results import LINES, RESULT, read_opened
 from everlearn.experiments.store import CHECKPOINT
+from everlearn.files import stat_of
 from everlearn.learner.saved import LEARNER
 
 DEEPEST = 3  # folders within folders
@@ -61,7 +62,7 @@ class Look:
             raise BadInput(f"there is no file or folder {self.given}")
         found = Found()
         if not self.root.is_dir():
-            self._document(self.root, _stat(self.root), found)
+            self._document(self.root, stat_of(self.root), found)
         elif not self._run(self.root, found):
             found = self._folder(self.root, 0)
             if not found.anything() and not found.problems:
@@ -79,7 +80,7 @@ class Look:
                 self._document(path, status, found, strange)
             elif not self._run(path, found) and depth < DEEPEST:
                 inner = self._folder(path, depth + 1)
-                saved = _stat(path / LEARNER)  # by teach, say, beside the run it comes from: nothing to compare
+                saved = stat_of(path / LEARNER)  # by teach, say, beside the run it comes from: nothing to compare
                 found.add(inner if inner.anything() or saved else _nothing(path))
         if found.anything():
             found.add(strange)
@@ -89,8 +90,8 @@ class Look:
 
     def _run(self, folder: Path, found: Found) -> bool:
         """Is it a run's folder? Then what there is of it is found."""
-        status = _stat(folder / RESULT)
-        if status is None and not any(_stat(folder / name) for name in SIGNS) and _stat(folder):
+        status = stat_of(folder / RESULT)
+        if status is None and not any(stat_of(folder / name) for name in SIGNS) and stat_of(folder):
             return False
         if folder.suffix == ".part":
             try:
@@ -99,7 +100,7 @@ class Look:
                 self._run(folder.with_name(folder.name.removesuffix(".part")), found)
         elif status is not None:
             self._remembered(folder, f"{self._relative(folder)}/", lambda: self._result(folder), found)
-        elif _stat(folder):  # and was not moved away between the two looks
+        elif stat_of(folder):  # and was not moved away between the two looks
             found.problems.append(Problem("damaged", folder, "it has no result.json; run the experiment again"))
         return True
 
@@ -182,7 +183,7 @@ class Look:
         except OSError:
             lines, touched = b"", os.stat(folder).st_mtime
         of = lambda event: sum(line.startswith(b'{"event": "%b"' % event) for line in lines.split(b"\n")[:-1])
-        there = _stat(folder / CHECKPOINT) is not None
+        there = stat_of(folder / CHECKPOINT) is not None
         settings, total = known["settings"], _epochs(known["settings"])
         name = folder.resolve().name.removesuffix(".part")
         done = of(b"epoch")
@@ -211,7 +212,7 @@ def _nothing(folder: Path) -> Found:
 
 def _no_result(folder: Path, why: str) -> Problem:
     """A run's folder whose result is none, or a folder of somebody else's with a file of that name."""
-    if any(_stat(folder / name) for name in SIGNS):
+    if any(stat_of(folder / name) for name in SIGNS):
         return Problem("damaged", folder, why)
     return Problem("foreign", folder, "its result.json is no record of a run")
 
@@ -224,13 +225,6 @@ def _epochs(settings: dict[str, Any]) -> int | None:
     with contextlib.suppress(Exception):  # somebody else's method may not be here
         tasks = 1 if registry.find("method", settings["method"]).merges else tasks
     return tasks * epochs
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
 
 
 def _entries(folder: Path, found: Found) -> Iterator[tuple[str, bool, os.stat_result | None]]:
@@ -253,7 +247,7 @@ def _entries(folder: Path, found: Found) -> Iterator[tuple[str, bool, os.stat_re
         if is_folder and not (entry.is_symlink() and _leads_up(entry.path, folder)):
             yield entry.name, True, None
         elif not is_folder and entry.name.endswith(".json"):
-            yield entry.name, False, _stat(Path(entry.path))
+            yield entry.name, False, stat_of(Path(entry.path))
 
 
 def _leads_up(link: str, folder: Path) -> bool:

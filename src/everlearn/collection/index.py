@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 import zlib
 from collections.abc import Callable, Mapping
@@ -17,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.collection.documents import FORMAT, Digest
-from everlearn.data import verified
 from everlearn.errors import parsed
+from everlearn.files import stat_of, write_whole
 from everlearn.version import __version__
 
 NAME = ".everlearn-index"
@@ -31,11 +30,8 @@ Stamp = list[int]
 
 def stamp(file: Path | str) -> Stamp | None:
     """What tells a file from a changed one; None if it is not there."""
-    try:
-        stat = os.stat(file)
-    except (OSError, ValueError):
-        return None
-    return [stat.st_mtime_ns, stat.st_size, stat.st_ino]
+    seen = stat_of(file)
+    return None if seen is None else [seen.st_mtime_ns, seen.st_size, seen.st_ino]
 
 
 class Index:
@@ -70,7 +66,7 @@ class Index:
         document = {"format": FORMAT, "version": __version__, "files": self.new}
         packed = zlib.compress(json.dumps(document, separators=(",", ":")).encode(), 1)
         with contextlib.suppress(OSError):
-            verified.replace(self.file, lambda draft: draft.write(packed))
+            write_whole(self.file, lambda draft: draft.write(packed))
 
 
 def _read(file: Path) -> dict[str, Any]:

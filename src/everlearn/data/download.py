@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 from everlearn.data import catalogue, formats, sources
 from everlearn.errors import BadInput, EverlearnError
+from everlearn.files import no_link
 
 Progress = Callable[[int, int | None], None]  # bytes done, bytes in all where the server says
 
@@ -85,7 +86,7 @@ def _download(url: str, part: Path, md5: str, progress: Progress | None) -> None
             done = 0
         length = response.headers.get("Content-Length")
         total = done + int(length) if length else None
-        with open(part, "ab" if done else "wb", opener=_no_link) as file:
+        with open(part, "ab" if done else "wb", opener=no_link) as file:
             while chunk := response.read(CHUNK):
                 file.write(chunk)
                 done += len(chunk)
@@ -93,11 +94,6 @@ def _download(url: str, part: Path, md5: str, progress: Progress | None) -> None
                     progress(done, total)
     if total is not None and done < total:
         raise ConnectionError(f"the connection closed after {done:,} of {total:,} bytes")
-
-
-def _no_link(path: str, flags: int) -> int:
-    """What is written does not end up elsewhere."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def _unpack(path: Path, folder: Path) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import math
 import os
-import stat
 import zipfile
 import zlib
 from collections.abc import Collection, Iterator
@@ -22,6 +21,7 @@ import numpy as np
 
 from everlearn.data import pickled
 from everlearn.errors import BadInput
+from everlearn.files import opened
 
 Split = tuple[np.ndarray, np.ndarray]  # images, labels
 Parts = tuple[Split, Split, tuple[str, ...]]  # train, test, class names
@@ -45,13 +45,6 @@ def reading(path: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, zlib.error) as error:
         raise Damaged(f"{path} cannot be read ({getattr(error, 'strerror', None) or error})") from error
-
-
-def opened(path: Path | str) -> IO[bytes]:
-    """A regular file, open; a pipe, a socket or a device is not opened, for it might never end."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise OSError("not a regular file")
-    return open(path, "rb")
 
 
 def limit(variable: str, usual: int) -> int:

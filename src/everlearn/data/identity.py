@@ -6,6 +6,7 @@ from pathlib import Path
 
 from everlearn.data import formats, photos, verified
 from everlearn.data.sources import contents, data_root, find, locate, own
+from everlearn.files import opened, stat_of
 
 
 def fingerprint(name: str, data: Path | None = None) -> str | None:
@@ -28,7 +29,7 @@ def _of_own(path: Path) -> str | None:
     files = [path] if path.is_file() else sorted(file for file in photos.pictures_under(path) if file.is_file())
     if not files:
         return None  # a path that is not there is reported when it is read
-    seen = verified.stamp((str(file), verified.looked(file)) for file in files)
+    seen = verified.stamp((str(file), stat_of(file)) for file in files)
     return (_digest if seen.settled else _digest.__wrapped__)(path, tuple(files), seen.text)
 
 
@@ -37,7 +38,7 @@ def _digest(path: Path, files: tuple[Path, ...], _: str) -> str:
     """Of the files' names and contents; the stamp only says whether they were read before."""
     digest = hashlib.sha256()
     for file in files:
-        with formats.reading(file), formats.opened(file) as content:
+        with formats.reading(file), opened(file) as content:
             held = hashlib.file_digest(content, "sha256").hexdigest()  # pyright: ignore[reportArgumentType]
         digest.update(repr((str(file.relative_to(path)), held)).encode())
     return digest.hexdigest()[:16]

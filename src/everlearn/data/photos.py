@@ -18,8 +18,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from everlearn.data.formats import Damaged, Split, limit, opened, reading
+from everlearn.data.formats import Damaged, Split, limit, reading
 from everlearn.errors import BadInput, number, plural
+from everlearn.files import opened
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 FOREIGN = (".avif", ".gif", ".heic", ".heif", ".tif", ".tiff")  # of pictures, too, and not read

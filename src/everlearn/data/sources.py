@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from everlearn.data import folders, formats, verified
 from everlearn.data.catalogue import SOURCES, Images, Layout, Source, read_digits
 from everlearn.errors import BadInput, Notice, unknown
+from everlearn.files import stat_of
 
 State = Literal["ok", "present", "missing", "wrong checksum", "unreadable", "partial", "skipped", "cache"]
 UNVERIFIED = "EVERLEARN_UNVERIFIED"
@@ -96,7 +97,7 @@ def contents(place: Place, anew: bool = False) -> list[Content]:
 
 def _md5(path: Path, anew: bool) -> str:
     """Of the unpacked content; "" where it cannot be read, as is said when it is."""
-    seen, make = verified.stamp([(str(path), verified.looked(path))]), lambda: formats.md5(path, unpack=True)
+    seen, make = verified.stamp([(str(path), stat_of(path))]), lambda: formats.md5(path, unpack=True)
     try:
         if not anew:
             return verified.digest(path, seen, make)

@@ -16,6 +16,7 @@ import numpy as np
 
 from everlearn.data import formats, photos, verified
 from everlearn.errors import BadInput, Notice
+from everlearn.files import opened, stat_of, write_whole
 
 TEXTS = ("wnids.txt", "words.txt", "val/val_annotations.txt")  # the classes, their names, and the labels of val/images
 LONGEST = 2**22  # bytes of such a text
@@ -102,7 +103,7 @@ def content(folder: Path) -> str:
         for picture in _pictures(f"{folder}/{name}"):
             digest.update(os.fsencode(f"{name}/{picture}\0"))
             one = hashlib.sha256()
-            with contextlib.suppress(OSError), formats.opened(f"{folder}/{name}/{picture}") as file:
+            with contextlib.suppress(OSError), opened(f"{folder}/{name}/{picture}") as file:
                 while piece := file.read(LONGEST):
                     one.update(piece)
             digest.update(one.digest())
@@ -150,7 +151,7 @@ def _cache(folder: Path) -> Path:
 
 def _kept(folder: Path) -> verified.Stamp:
     """Of every file there is and of what was decoded."""
-    inside, decoded = _touched(folder), verified.stamp([("", verified.looked(_cache(folder)))])
+    inside, decoded = _touched(folder), verified.stamp([("", stat_of(_cache(folder)))])
     return verified.Stamp(f"{inside.text} {decoded.text}", inside.settled)
 
 
@@ -159,10 +160,10 @@ def _touched(folder: Path, now: bool = False) -> verified.Stamp:
 
     def stats() -> Iterator[tuple[str, os.stat_result | None]]:
         for name in TEXTS:
-            yield name, verified.looked(folder / name)
+            yield name, stat_of(folder / name)
         for name in _picture_folders(folder):
             for picture in _pictures(f"{folder}/{name}"):
-                yield f"{name}/{picture}", verified.looked(f"{folder}/{name}/{picture}")
+                yield f"{name}/{picture}", stat_of(f"{folder}/{name}/{picture}")
 
     key = os.path.abspath(folder)
     when, seen = _seen.get(key, (-AGAIN, None))
@@ -196,7 +197,7 @@ def _texts(folder: Path) -> tuple[list[str], dict[str, str], list[list[str]]]:
 
 
 def _text(path: Path) -> str:
-    with contextlib.suppress(OSError), formats.opened(path) as file:
+    with contextlib.suppress(OSError), opened(path) as file:
         return file.read(LONGEST).decode("utf-8", "replace")
     return ""  # what is not there is reported when it is read
 
@@ -213,6 +214,6 @@ def _save(cache: Path, parts: formats.Parts) -> bool:
     train, test, names = parts
     arrays: dict[str, Any] = dict(zip(formats.NPZ, (*train, *test), strict=True), names=np.array(names))
     with contextlib.suppress(OSError):  # a read-only or full disk costs time at the next start, not this run
-        verified.replace(cache, lambda draft: np.savez(draft, **arrays))
+        write_whole(cache, lambda draft: np.savez(draft, **arrays))
         return True
     return False

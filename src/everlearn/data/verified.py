@@ -5,22 +5,19 @@ user's own cache folder, so that data cannot vouch for itself, and read-only dat
 """
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from everlearn.data import formats
 from everlearn.errors import parsed
+from everlearn.files import opened, write_whole
 
 MEMORY = "~/.cache/everlearn/verified.json"
 LARGEST = 2**20  # bytes of it that are read
-ABANDONED = 600.0  # seconds: nobody writes a file for so long
 SETTLED = 2_000_000_000  # ns; a file changed within them may change again without its time changing
 
 _known: dict[tuple[str, str], str] = {}  # what this process knows: the digest of a path with a stamp
@@ -38,13 +35,6 @@ def stamp(stats: Iterable[tuple[str, os.stat_result | None]]) -> Stamp:
     rows = [(name, s and (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)) for name, s in stats]
     last = max((max(row[1:3]) for _, row in rows if row), default=0)
     return Stamp(hashlib.sha256(repr(rows).encode()).hexdigest()[:32], abs(time.time_ns() - last) > SETTLED)
-
-
-def looked(path: Path | str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except OSError:
-        return None
 
 
 def digest(path: Path, seen: Stamp, make: Callable[[], str]) -> str:
@@ -73,32 +63,14 @@ def record(path: Path, seen: Stamp, found: str) -> None:
     rows = {path: known for path, known in _written().items() if os.path.exists(path)} | {key: (seen.text, found)}
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        replace(file, lambda draft: draft.write(json.dumps(rows, indent=1).encode()))
+        write_whole(file, lambda draft: draft.write(json.dumps(rows, indent=1).encode()))
 
 
 def _written() -> dict[str, tuple[str, str]]:
     """What is written down; nothing if that is not what this module writes."""
     try:
-        with formats.opened(Path(os.path.expanduser(MEMORY))) as file:
+        with opened(Path(os.path.expanduser(MEMORY))) as file:
             rows = parsed(file.read(LARGEST))
         return {str(path): (str(seen), str(found)) for path, (seen, found) in rows.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}
-
-
-def replace(path: Path, write: Callable[..., object]) -> None:
-    """Write a file whole or not at all: aside, under a name that is free, and moved into place. A crash leaves what was
-    there before; the draft it leaves is removed by who writes there later."""
-    with contextlib.suppress(OSError):
-        for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
-            if time.time() - left.stat().st_mtime > ABANDONED:
-                left.unlink()
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with open(draft, "xb") as file:  # to be read by whom the umask says: folders with data are shared
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)

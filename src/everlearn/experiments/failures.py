@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from everlearn.errors import BadInput
 from everlearn.experiments import provenance, seals
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store, write
+from everlearn.experiments.store import Store, spelled
+from everlearn.files import write_whole
 
 SUFFIX = ".failed.json"
 
@@ -27,7 +28,7 @@ def note(store: Store, experiment: Experiment, error: Exception) -> None:
         "traceback": getattr(error, "traceback", "") or "".join(traceback.format_exception(error)),
     }
     with contextlib.suppress(OSError):
-        write(store.root / f"{experiment.name}{SUFFIX}", document)
+        write_whole(store.root / f"{experiment.name}{SUFFIX}", lambda draft: draft.write(spelled(document)))
 
 
 @contextlib.contextmanager

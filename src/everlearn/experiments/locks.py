@@ -23,6 +23,7 @@ from typing import IO
 import filelock
 
 from everlearn.errors import BadInput, Notice
+from everlearn.files import no_link
 
 LACKING = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 ALIVE = ".alive"  # after the lock's name
@@ -40,7 +41,7 @@ def alone(lock: Path, doing: str) -> Iterator[IO]:
     """A lock on a file, for one process at a time; it is released if the process dies. `doing` is what another process
     does that has it."""
     try:
-        file = open(lock, "a", opener=here)  # noqa: SIM115  # closed below: what fails in between is another error
+        file = open(lock, "a", opener=no_link)  # noqa: SIM115  # closed below: what fails in between is another error
     except FileNotFoundError:  # its folder has just been moved, as a store expects
         raise
     except OSError as error:
@@ -63,11 +64,6 @@ def alone(lock: Path, doing: str) -> Iterator[IO]:
         if not locked:
             raise Busy(f"another process {doing}; wait for it or choose another --out")
         yield file
-
-
-def here(path: str, flags: int) -> int:
-    """Opened where it is: a link in its place is not followed, and a pipe is not waited for."""
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0), 0o666)
 
 
 def _unlockable(lock: Path, why: str | None) -> BadInput:

@@ -32,9 +32,10 @@ from everlearn.core.state import as_bytes, from_bytes
 from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
 from everlearn.experiments import seals, sources
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.locks import ALIVE, Busy, alone, here
+from everlearn.experiments.locks import ALIVE, Busy, alone
 from everlearn.experiments.results import LINES, RESULT, read_lines, read_opened, read_result, same, validation
 from everlearn.experiments.seals import Damaged, Edited
+from everlearn.files import no_link, write_whole
 
 __all__ = [
     "Busy",
@@ -54,7 +55,7 @@ CHECKPOINT, LOCK = "checkpoint", "lock"
 EVERY = 60  # seconds between checkpoints, unless $EVERLEARN_CHECKPOINT says otherwise
 # Beside the state in a checkpoint: of which experiment it is, and how many bytes of records it goes with.
 OF, LENGTH, RECORDS = "records.of", "records.length", "records.sha256"
-WORKING = (LOCK, LOCK + ALIVE, CHECKPOINT, f"{CHECKPOINT}.new")  # files of a run that is not complete
+WORKING = (LOCK, LOCK + ALIVE, CHECKPOINT)  # files of a run that is not complete
 MOVES_OPEN = os.name != "nt"  # Windows moves no folder with an open file in it
 PAUSES = (0.05, 0.5, 2.0)  # seconds between attempts at a move: a network folder may fail once
 LEFT = re.compile(r"\.(.+\.part\.\w+|\d+\.probe)")  # on its way out when its process was killed
@@ -164,8 +165,8 @@ class Store:
                 if final.exists() and not fresh:
                     raise Done(f"{final} is there already")
                 _empty(part, leaving=(LOCK, LOCK + ALIVE, LINES, *(() if fresh else (CHECKPOINT,))))
-                with open(part / LINES, "a", opener=here) as metrics:
-                    write(part / "experiment.json", experiment.document())
+                with open(part / LINES, "a", opener=no_link) as metrics:
+                    (part / "experiment.json").write_bytes(spelled(experiment.document()))
                     if (source := sources.archive(experiment)) is not None:
                         (part / sources.ARCHIVE).write_bytes(source)
                     yield Recording(part, metrics, every, experiment.hash)
@@ -189,7 +190,8 @@ def _seal(part: Path) -> None:
     if result.sealed:  # it was made elsewhere, and its files have come a long way
         seals.check(part, result.files)
     else:
-        write(part / RESULT, seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING))))
+        whole = seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING)))
+        (part / RESULT).write_bytes(spelled(whole))
     for file in part.iterdir():
         _sync(file)
     _sync(part)
@@ -342,12 +344,8 @@ class Recording:
         own = {OF: as_bytes(self._of), RECORDS: as_bytes(self._sum.hexdigest())}
         payload = _bytes(state() | own | {LENGTH: torch.tensor(self._metrics.tell())})
         os.fsync(self._metrics.fileno())
-        new = self.folder / f"{CHECKPOINT}.new"
-        with open(new, "wb") as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.folder / CHECKPOINT)
+        content = hashlib.sha256(payload).digest() + payload
+        write_whole(self.folder / CHECKPOINT, lambda draft: draft.write(content))
         self._saved = time.monotonic()
 
     def line(self, record: dict) -> None:
@@ -357,7 +355,7 @@ class Recording:
         self._sum.update(words.encode())
 
     def result(self, document: dict) -> None:
-        write(self.folder / RESULT, document)
+        self.file(RESULT, spelled(document))
 
     def tensors(self, name: str, tensors: dict) -> None:
         # Not by safetensors itself: a full disk is to be an OSError like any other.
@@ -380,8 +378,6 @@ def _bytes(tensors: dict) -> bytes:
     return save({key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()})
 
 
-def write(path: Path, document: dict) -> None:
-    """Whole, or not at all: a crash leaves what was there before."""
-    draft = path.with_name(f"{path.name}.new")
-    draft.write_text(json.dumps(document, indent=1) + "\n")
-    draft.replace(path)
+def spelled(document: dict) -> bytes:
+    """A document as it stands in a file."""
+    return (json.dumps(document, indent=1) + "\n").encode()

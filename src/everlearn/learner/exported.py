@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from everlearn import checks
-from everlearn.data import Inputs, Pixels, verified
+from everlearn.data import Inputs, Pixels
 from everlearn.errors import BadInput, EverlearnError, shown
+from everlearn.files import write_whole
 from everlearn.learner import saved
 from everlearn.methods.base import Method
 
@@ -66,7 +67,7 @@ def export(learner: Learner, file: str | os.PathLike[str]) -> None:
     saved.folder_of(file.parent)
     content = ways[file.suffix](learner)  # whole, before anything is written: a full disk would end torch's own writers
     try:
-        verified.replace(file, lambda draft: draft.write(content))
+        write_whole(file, lambda draft: draft.write(content))
     except OSError as error:
         raise EverlearnError(f"{shown(str(file))} cannot be written: {error.strerror}") from error
 

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from everlearn import checks, networks
 from everlearn.core.state import as_bytes, from_bytes, part
-from everlearn.data import Inputs, Pixels, verified
+from everlearn.data import Inputs, Pixels
 from everlearn.errors import BadInput, parsed, shown, unknown
+from everlearn.files import write_whole
 from everlearn.learner.labels import Labels
 from everlearn.methods.base import Method
 from everlearn.spec import Spec, frozen, look_up, options_of, read_as
@@ -51,7 +52,7 @@ def save(learner: Learner, folder: str | os.PathLike[str]) -> None:
     if of_a_run(made):
         raise BadInput(f"{made} is a run's folder, which stays as it is; give another name")
     content = packed(learner.state(), document(learner))
-    verified.replace(made / LEARNER, lambda draft: draft.write(content))
+    write_whole(made / LEARNER, lambda draft: draft.write(content))
 
 
 def of_a_run(folder: Path) -> bool:
