@@ -11,6 +11,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -80,6 +81,7 @@ class Content(NamedTuple):
     name: str  # the same wherever it lies
     digest: str  # "" of a file that cannot be read
     published: str  # "" where nothing is
+    damage: formats.Damaged | None = None  # why it cannot be read
 
     @property
     def sound(self) -> bool:
@@ -92,19 +94,23 @@ def contents(place: Place, anew: bool = False) -> list[Content]:
         find_out = whole.compute if anew else whole.identify
         return [Content(place.folder, "", find_out(place.folder), whole.published)] if place.whole else []
     parts = zip(place.layout.parts, place.paths, strict=True)
-    return [Content(path, part.names[0], _md5(path, anew), part.md5) for part, path in parts if path]
+    return [_content(path, part.names[0], part.md5, partial(_md5, path, anew)) for part, path in parts if path]
+
+
+def _content(path: Path, name: str, published: str, find_out: Callable[[], str]) -> Content:
+    try:
+        return Content(path, name, find_out(), published)
+    except formats.Damaged as damage:
+        return Content(path, name, "", published, damage)
 
 
 def _md5(path: Path, anew: bool) -> str:
-    """Of the unpacked content; "" where it cannot be read, as is said when it is."""
+    """Of the unpacked content."""
     seen, make = verified.stamp([(str(path), stat_of(path))]), lambda: formats.md5(path, unpack=True)
-    try:
-        if not anew:
-            return verified.digest(path, seen, make)
-        verified.record(path, seen, found := make())
-        return found
-    except formats.Damaged:
-        return ""
+    if not anew:
+        return verified.digest(path, seen, make)
+    verified.record(path, seen, found := make())
+    return found
 
 
 OWN: dict[str, Callable[..., formats.Parts]] = {"npz": formats.npz, "folder": folders.folder}
@@ -177,8 +183,8 @@ def _verify(source: Source, place: Place) -> str:
     wrong = next((one for one in contents(place) if not one.sound), None)
     if wrong is None:
         return ""
-    if not wrong.digest:
-        formats.md5(wrong.path, unpack=True)  # says what is wrong with it
+    if wrong.damage:
+        raise wrong.damage
     whole = place.layout.whole
     why = whole.wanting(wrong.path) if whole else f"its md5 is {wrong.digest}, published is {wrong.published}"
     told = f"{wrong.path} is not {source.title} as published ({why})"
@@ -211,7 +217,7 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
         path = data_root(root) / name / archive.file
         part = path.with_name(f"{path.name}.part")
         if path.is_file() and path not in known:
-            rows.append(_compare(path, archive.md5))
+            rows.append(_stated(_content(path, path.name, archive.md5, partial(formats.md5, path))))
         elif part.is_file():
             rows.append(FileStatus(part, "partial", f"{_size(part)}: `{getting(name, root)}` goes on from there"))
     if place.layout.whole:
@@ -278,27 +284,12 @@ def _check_parts(source: Source, place: Place) -> list[FileStatus]:
     return [FileStatus(place.folder, "ok", f"{told}; as published", "data set"), *rows]
 
 
-def _compare(path: Path, published: str) -> FileStatus:
-    """A file that is not unpacked."""
-    try:
-        return _stated(Content(path, path.name, formats.md5(path), published))
-    except formats.Damaged as error:
-        return FileStatus(path, "unreadable", str(error))
-
-
 def _stated(one: Content) -> FileStatus:
-    if not one.digest:
-        return FileStatus(one.path, "unreadable", _why_not(one.path))
+    if one.damage:
+        return FileStatus(one.path, "unreadable", str(one.damage))
     if not one.sound:
         return FileStatus(one.path, "wrong checksum", f"md5 {one.digest}, published {one.published}")
     return FileStatus(one.path, "ok" if one.published else "present", _size(one.path))
-
-
-def _why_not(path: Path) -> str:
-    try:
-        return f"md5 {formats.md5(path, unpack=True)}"
-    except formats.Damaged as error:
-        return str(error)
 
 
 def _size(path: Path) -> str:
