@@ -24,6 +24,8 @@ PLAIN = (bool, int, float, str, type(None))
 # What other libraries call it.
 ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk
+# What reading a document may raise that is not of the form expected: a key is missing, a value is of another kind.
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 LIBRARIES = tuple({"<frozen", *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))})
 TORCH = r"torch(vision)?\b|everlearn\.arguments"  # modules that pass on what others ask for
 

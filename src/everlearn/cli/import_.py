@@ -10,7 +10,7 @@ from typing import Annotated, Optional
 import typer
 
 from everlearn.cli.app import command
-from everlearn.errors import BadInput, parsed, plural
+from everlearn.errors import MALFORMED, BadInput, parsed, plural
 
 EXAMPLES = """Examples:
   everlearn import mammoth mammoth/data/results
@@ -56,5 +56,5 @@ def _ours(file: Path) -> bool:
     """Is it an earlier import?"""
     try:
         return "imported" in parsed(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
+    except (OSError, *MALFORMED):
         return False

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.collection.model import SETTINGS, Figures, Matrices, Repeat, Run, no_figures
-from everlearn.errors import BadInput
+from everlearn.errors import MALFORMED
 from everlearn.experiments import records, seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import Figure
@@ -22,7 +22,6 @@ from everlearn.metrics import METRICS
 
 Digest = dict[str, Any]  # fields of a Run, without where it was found
 FORMAT = 4  # of digests: raised when they come to mean something else
-WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
     "study": {"rows"},
@@ -181,7 +180,7 @@ def described_by(document: Mapping[str, Any]) -> Digest:
     """What an experiment's document says, as far as it can be understood."""
     try:
         experiment = replace(Experiment.parse(document), seed=0)
-    except (BadInput, *WRONG):  # of objects, say, or of somebody else's method that is not here
+    except MALFORMED:  # of objects, say, or of somebody else's method that is not here
         settings = {str(k): plain(v) for k, v in document.items() if k != "seed" and not isinstance(v, dict)}
         method = document["method"]
         title = str(method["name"] if isinstance(method, dict) else method)

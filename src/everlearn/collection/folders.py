@@ -14,7 +14,7 @@ from everlearn import registry
 from everlearn.collection import documents
 from everlearn.collection.index import Index, stamp
 from everlearn.collection.model import Problem, Run, Unfinished
-from everlearn.errors import BadInput
+from everlearn.errors import MALFORMED, BadInput
 from everlearn.experiments import failures, seals
 from everlearn.experiments.results import LINES, RESULT, read_opened
 from everlearn.experiments.store import CHECKPOINT
@@ -145,7 +145,7 @@ class Look:
         now = lambda file: stamp(f"{place}{os.sep}{file}" if file else place)
         known = self.index.get(name, now) if self.index else None
         if known is not None:
-            with contextlib.suppress(*documents.WRONG):
+            with contextlib.suppress(*MALFORMED):
                 found.runs += [documents.made(digest, place, self.given) for digest in known]
                 return
             self.index.drop(name)
@@ -164,7 +164,7 @@ class Look:
             if place.exists():  # and was not removed in the meantime
                 found.problems.append(_no_result(place, str(error)))
             return
-        except documents.WRONG:
+        except MALFORMED:
             return found.problems.append(Problem("damaged", place, "it is not whole, or no record of a run"))
         found.runs += runs
         if self.index and runs and keep():
@@ -174,7 +174,7 @@ class Look:
         """A run's folder that is not complete: how far it is."""
         known: documents.Digest = {"title": "", "settings": {}}
         seed = None
-        with contextlib.suppress(OSError, *documents.WRONG):
+        with contextlib.suppress(OSError, *MALFORMED):
             document = seals.read(folder / "experiment.json")
             known, seed = documents.described_by(document), int(document["seed"])
         try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from everlearn.errors import parsed
+from everlearn.errors import MALFORMED, parsed
 from everlearn.experiments import seals
 from everlearn.weightings.diagnostics import QUANTILES
 
@@ -96,7 +96,7 @@ def read(file: Path, epochs: bool = True) -> History:
                 passed.append(epoch(record))
             elif record["event"] == "review":
                 validation = numbers((record.get("validation") or {}).get("weights", {}))
-        except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError):
+        except MALFORMED:
             return History(tuple(ends), tuple(passed), validation, f"{file.name} is damaged in line {number}")
     return History(tuple(ends), tuple(passed), validation)
 
@@ -167,7 +167,7 @@ def read_curves(file: Path) -> History:
     """The history of a record's curves: its epochs alone."""
     try:
         return History(epochs=curves(seals.opened(seals.read(file)).document))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError):
+    except (OSError, *MALFORMED):
         return History(damage=f"{file.name} is missing or damaged")
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn.collection.documents import FORMAT, Digest
-from everlearn.errors import parsed
+from everlearn.errors import MALFORMED, parsed
 from everlearn.files import stat_of, write_whole
 from everlearn.version import __version__
 
@@ -76,5 +76,5 @@ def _read(file: Path) -> dict[str, Any]:
         document = parsed(unpacker.decompress(file.read_bytes(), LARGEST))
         known = (document["format"], document["version"]) == (FORMAT, __version__)
         return document["files"] if known and isinstance(document["files"], dict) else {}
-    except (OSError, zlib.error, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, zlib.error, *MALFORMED):
         return {}

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import registry
-from everlearn.collection.documents import WRONG, described_by
+from everlearn.collection.documents import described_by
 from everlearn.collection.model import Repeat, Row, Run, differing, no_figures
-from everlearn.errors import BadInput, listed
+from everlearn.errors import MALFORMED, BadInput, listed
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import Row as Figures
 from everlearn.experiments.published import published, tables
@@ -115,7 +115,7 @@ def _splitting(runs: Sequence[Run], keys: Sequence[str]) -> list[str]:
 
 def usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a method has by default on this stream, with this memory and the like; nothing is known of others' own."""
-    with contextlib.suppress(BadInput, *WRONG):
+    with contextlib.suppress(*MALFORMED):
         if all(settings[kind] in registry.BUILT_IN[kind] for kind in ("method", "stream", "network")):
             default = Experiment.of(**{key: settings[key] for key in ("method", *ALWAYS) if key in settings})
             return described_by(default.document())["settings"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from everlearn.errors import parsed
+from everlearn.errors import MALFORMED, parsed
 from everlearn.files import opened, write_whole
 
 MEMORY = "~/.cache/everlearn/verified.json"
@@ -72,5 +72,5 @@ def _written() -> dict[str, tuple[str, str]]:
         with opened(Path(os.path.expanduser(MEMORY))) as file:
             rows = parsed(file.read(LARGEST))
         return {str(path): (str(seen), str(found)) for path, (seen, found) in rows.items()}
-    except (OSError, ValueError, TypeError, AttributeError):
+    except (OSError, *MALFORMED):
         return {}

@@ -18,7 +18,7 @@ from everlearn.arguments import checked
 from everlearn.core.ledger import policy
 from everlearn.core.seeding import seeded
 from everlearn.data import Stream, sources, streams
-from everlearn.errors import BadInput, number, unknown
+from everlearn.errors import MALFORMED, BadInput, number, unknown
 from everlearn.experiments import legacy
 from everlearn.experiments.defaults import defaults
 from everlearn.methods.base import Method
@@ -113,7 +113,7 @@ class Experiment:
             numbers = rows if isinstance(rows, str) and policy(rows) else int(rows), int(document["seed"])
             number("seed", numbers[1], whole=True)
             return cls(method, weighting, stream, network and Spec.parse(network), training, *numbers)
-        except (BadInput, KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        except MALFORMED as error:
             if isinstance(error, BadInput) and not str(error).startswith(("name must", "source must", "at must")):
                 raise
             raise NoDocument("this is not the document of an experiment; a result has it under 'experiment'") from None

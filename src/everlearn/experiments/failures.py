@@ -7,7 +7,7 @@ import json
 import traceback
 from collections.abc import Iterable, Iterator
 
-from everlearn.errors import BadInput
+from everlearn.errors import MALFORMED, BadInput
 from everlearn.experiments import provenance, seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.store import Store, spelled
@@ -47,7 +47,7 @@ def clear(store: Store, experiments: Iterable[Experiment]) -> None:
     notes = [*store.root.glob(f"*{SUFFIX}")]
     again = {_unversioned(experiment.document()) for experiment in experiments} if notes else set()
     for path in notes:
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):  # whoever wrote it
+        with contextlib.suppress(OSError, *MALFORMED):  # whoever wrote it
             if _unversioned(seals.read(path)["experiment"]) in again:
                 path.unlink(missing_ok=True)
 

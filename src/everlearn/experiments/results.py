@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from everlearn.errors import BadInput, parsed
+from everlearn.errors import MALFORMED, BadInput, parsed
 from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.seals import Damaged, Edited
@@ -93,7 +93,7 @@ def same(experiment: Experiment, document: dict) -> bool:
     """Does the document describe the experiment, wherever its files lay?"""
     try:
         return Experiment.parse(document).hash == experiment.hash
-    except (BadInput, KeyError, TypeError, ValueError, AttributeError):
+    except MALFORMED:
         return False
 
 
@@ -104,6 +104,6 @@ def read_lines(folder: Path) -> list[dict]:
 
 def validation(folder: Path) -> dict[str, float] | None:
     """The mean weights a relation gave validation samples at the end of a run's last task, if they are on record."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+    with contextlib.suppress(OSError, *MALFORMED):
         reviews = [line.get("validation") for line in read_lines(folder) if line["event"] == "review"]
         return reviews[-1]["weights"] if reviews and reviews[-1] else None

@@ -23,7 +23,7 @@ from everlearn.core import ranks
 from everlearn.core.capture import on_own_stream
 from everlearn.core.state import joined, part
 from everlearn.data import Stream
-from everlearn.errors import BadInput, EverlearnError
+from everlearn.errors import MALFORMED, BadInput, EverlearnError
 from everlearn.experiments import failures, provenance
 from everlearn.experiments.arithmetic import arithmetic
 from everlearn.experiments.experiment import Experiment, load, verify
@@ -167,7 +167,7 @@ def recorded(
                     endings.let_through()
 
             saved = ranks.broadcast_object(recording.resumed)
-            with contextlib.suppress(KeyError, TypeError, ValueError):  # of another version it may not be there
+            with contextlib.suppress(*MALFORMED):  # of another version it may not be there
                 task, epoch, _ = (saved or {})["at.learner.progress"].tolist()
                 if report:
                     step = int((saved or {}).get("at.epoch.step", 0))
@@ -346,7 +346,7 @@ class Run:
             run = part(saved, "run")
             measures = [metrics.Accuracies(*row) for row in run["measures"].tolist()]
             return measures, float(run["seconds"]), int(run["resumed"]) + 1
-        except (KeyError, IndexError, AttributeError, TypeError, RuntimeError, ValueError) as error:
+        except (RuntimeError, *MALFORMED) as error:
             raise EverlearnError(
                 f"the checkpoint is of another version of this run ({error}); the same command starts it anew"
             ) from error

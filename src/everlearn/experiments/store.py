@@ -29,7 +29,7 @@ from typing import IO
 import torch
 
 from everlearn.core.state import as_bytes, from_bytes
-from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
+from everlearn.errors import MALFORMED, BadInput, EverlearnError, Notice, Stopped
 from everlearn.experiments import seals, sources
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.locks import ALIVE, Busy, alone
@@ -323,7 +323,7 @@ class Recording:
         try:
             state = load(payload)
             of, records, length = from_bytes(state.pop(OF)), from_bytes(state.pop(RECORDS)), int(state[LENGTH])
-        except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError):
+        except (SafetensorError, RuntimeError, *MALFORMED):
             raise Damaged("is of another version") from None
         if of != self._of:
             raise Damaged("is another experiment's")

@@ -11,13 +11,13 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from everlearn.collection.history import Epoch
+from everlearn.errors import MALFORMED
 from everlearn.report.rounding import decimals, ticks
 
 CELLS = 20  # each way
 FILE = "weighting.safetensors"  # of a run's folder
 # What reading somebody's files may end in where they are missing or damaged.
-WRONG = (OSError, SafetensorError, KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError)
-WRONG += (RuntimeError,)  # of a network whose tensors do not fit
+WRONG = (OSError, SafetensorError, RuntimeError, *MALFORMED)  # RuntimeError: of a network whose tensors do not fit
 
 
 @dataclass(frozen=True)
