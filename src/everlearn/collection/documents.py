@@ -103,77 +103,60 @@ def failures(document: Any) -> dict[str, str]:
 
 def digest(document: Mapping[str, Any], name: str, **more: Any) -> Digest:
     """A run of its result document."""
-    described = document["experiment"]
-    figures, matrices = measured(document)
-    seconds = document.get("seconds")
-    return {
-        "name": name,
-        "seed": int(described["seed"]),
-        **described_by(described),
-        "figures": figures,
-        "matrices": matrices,
-        "seconds": None if seconds is None else number(seconds),
-        "classes": [str(c) for c in document.get("classes") or ()],
-        "provenance": plain(dict(document.get("provenance") or {})),
-        "validation": _validation(document),
-        **more,
-    }
-
-
-def _validation(run: Mapping[str, Any]) -> dict[str, float]:
-    """The mean weights of validation samples at a run's end, by term, if its document has them."""
-    return {str(term): number(weight) for term, weight in (run.get("validation") or {}).items()}
+    described, origin = document["experiment"], document.get("provenance")
+    known = described_by(described)
+    return _digest(document, name, int(described["seed"]), known, origin, document.get("classes"), **more)
 
 
 def _study(document: Mapping[str, Any]) -> list[Digest]:
     """The runs of a study's rows. A row without an experiment is known by its label and by its `settings`, if any."""
-    study, made = str(document.get("study")), plain(dict(document.get("provenance") or {}))
-    found = []
+    study, found = str(document.get("study")), []
     for label, row in document["rows"].items():
         if "experiment" in row:
             known = described_by(row["experiment"] | {"seed": 0})
         else:
             settings = plain(dict(row.get("settings") or {}))
-            title = str(settings.get("method", label))
-            known = {"key": _hash([study, label, settings]), "recipe": None, "title": title, "settings": settings}
+            known = _known_by([study, label, settings], str(settings.get("method", label)), settings)
         more = {"label": str(label), "study": study, "published": _published(row.get("published"))}
         for n, run in enumerate(row["runs"]):
-            figures, matrices = measured(run)
-            seed, seconds = run.get("seed"), run.get("seconds")
-            found.append(
-                {
-                    "name": f"{study}, {label}, {'run' if seed is None else 'seed'} {n if seed is None else seed}",
-                    "seed": None if seed is None else int(seed),
-                    **known,
-                    "figures": figures,
-                    "matrices": matrices,
-                    "seconds": None if seconds is None else number(seconds),
-                    "classes": [str(c) for c in row.get("classes") or ()],
-                    "provenance": made,
-                    **more,
-                    "validation": _validation(run),
-                }
-            )
+            seed = run.get("seed")
+            name = f"{study}, {label}, {'run' if seed is None else 'seed'} {n if seed is None else seed}"
+            found.append(_digest(run, name, seed, known, document.get("provenance"), row.get("classes"), **more))
     return found
 
 
 def _imported(run: Mapping[str, Any], whose: str) -> Digest:
-    """Somebody else's run: all that is known of it is in its document."""
-    settings, seed = plain(dict(run["settings"])), run.get("seed")
+    """Somebody else's run, of which settings and figures are taken."""
+    settings = plain(dict(run["settings"]))
+    known = _known_by([whose, settings], f"{settings.get('method', '')} ({whose})", settings)
+    measures = {setting: run.get(setting) for setting in SETTINGS}
+    return _digest(measures, str(run["name"]), run.get("seed"), known, {"imported": whose})
+
+
+def _digest(
+    run: Mapping[str, Any], name: str, seed: Any, known: Digest, origin: Any, classes: Any = (), **more: Any
+) -> Digest:
+    """A run of what was measured in it, what is `known` of its experiment, and the provenance it has from its
+    `origin`."""
     figures, matrices = measured(run)
+    seconds, weights = run.get("seconds"), run.get("validation") or {}
     return {
-        "name": str(run["name"]),
+        "name": name,
         "seed": None if seed is None else int(seed),
-        "key": _hash([whose, settings]),
-        "recipe": None,
-        "title": f"{settings.get('method', '')} ({whose})",
-        "settings": settings,
+        **known,
         "figures": figures,
         "matrices": matrices,
-        "seconds": None,
-        "classes": [],
-        "provenance": {"imported": whose},
+        "seconds": None if seconds is None else number(seconds),
+        "classes": [str(c) for c in classes or ()],
+        "provenance": plain(dict(origin or {})),
+        "validation": {str(term): number(weight) for term, weight in weights.items()},
+        **more,
     }
+
+
+def _known_by(what: Any, title: str, settings: dict[str, Any]) -> Digest:
+    """What is known of an experiment that is none of ours, or cannot be read as one: `what` tells it from others."""
+    return {"key": _hash(what), "recipe": None, "title": title, "settings": settings}
 
 
 def described_by(document: Mapping[str, Any]) -> Digest:
@@ -184,8 +167,7 @@ def described_by(document: Mapping[str, Any]) -> Digest:
         settings = {str(k): plain(v) for k, v in document.items() if k != "seed" and not isinstance(v, dict)}
         method = document["method"]
         title = str(method["name"] if isinstance(method, dict) else method)
-        bare = {key: value for key, value in document.items() if key != "seed"}
-        return {"key": _hash(bare), "recipe": None, "title": title, "settings": settings}
+        return _known_by({key: value for key, value in document.items() if key != "seed"}, title, settings)
     same = replace(experiment, training=replace(experiment.training, precision="float32"))
     return {
         "key": experiment.hash,
