@@ -23,7 +23,6 @@ from everlearn.learner.saved import LEARNER, NETWORK
 SEAL, FILES = "seal", "files"
 KIND = "sha256:"
 LARGEST = 1 << 26  # bytes of a document
-CHUNK = 1 << 20
 OWN = (LEARNER, NETWORK)  # large, with checksums of their own that their reader looks at: here their size has to do
 ANYWAY = "--accept-edited (of compare, report, watch, explain, again and study) takes it as it is"
 
@@ -89,11 +88,8 @@ def check(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _sum(file: Path | str) -> str:
-    digest = hashlib.sha256()
     with open(file, "rb") as content:
-        while chunk := content.read(CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def read(file: Path) -> Any:
