@@ -91,14 +91,14 @@ def app(
 def judge(paths: list[Path], metric: str, only: list[str], edited: bool) -> None:
     """Say which rows are worse; then the command has failed."""
     from everlearn.collection import chosen, collect, judging
+    from everlearn.report import tables
 
     before, after = (chosen(collect([path], edited=edited), only) for path in paths)
     judged, gone = judging.judged(before, after, metric), judging.gone(before, after)
     bad = [verdict for verdict in judged if verdict.worse]
     for verdict in bad:
-        interval = "" if verdict.half_width is None else f" ± {verdict.half_width:.2f}"
-        seeds = f" on {verdict.seeds} common seeds" if verdict.half_width is not None else " on the mean"
-        tell(f"{verdict.label}: {metric} {verdict.difference:+.2f}{interval}{seeds}")
+        on = "the mean" if verdict.half_width is None else f"{verdict.seeds} common seeds"
+        tell(f"{verdict.label}: {metric} {tables.more(verdict.difference, verdict.half_width)} on {on}")
     for label in gone:
         tell(f"{label}: no complete run of it in {paths[1]}")
     if count := len(bad) + len(gone):

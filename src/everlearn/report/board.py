@@ -17,7 +17,7 @@ from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 from everlearn.report import safe
 from everlearn.report.sheet import Sheet
-from everlearn.report.tables import cell, plain
+from everlearn.report.tables import cell, more, plain
 from everlearn.training import Training
 
 SIDE_BY_SIDE = 4  # rows whose settings stand beside each other; of more, each setting's values are listed
@@ -77,14 +77,11 @@ def _again(row: Row) -> str:
 
 def _figure(row: Row, setting: str) -> str:
     figure = (row.published or {}).get(setting, {}).get("acc")
-    return "" if figure is None else f"{figure.mean:.2f} ± {figure.std:.2f}"
+    return "" if figure is None else cell(figure._asdict())
 
 
 def _gain(found: tuple[str, Gain | None] | None) -> str:
-    if found is None or found[1] is None:
-        return ""
-    half = "" if found[1].half_width is None else f" ± {found[1].half_width:.2f}"
-    return f"{found[1].mean:+.2f}{half}"
+    return more(found[1].mean, found[1].half_width) if found and found[1] else ""
 
 
 def _ahead(found: tuple[str, Gain | None] | None) -> str:

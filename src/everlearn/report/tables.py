@@ -71,6 +71,11 @@ def cell(spread: dict | None, digits: int = 2) -> str:
     return f"{spread['mean']:z.{digits}f}" + ("" if spread["std"] is None else f" ± {spread['std']:.{digits}f}")
 
 
+def more(mean: float, half_width: float | None) -> str:
+    """A mean difference and, where there is one, half of its interval."""
+    return f"{mean:+.2f}" + ("" if half_width is None else f" ± {half_width:.2f}")
+
+
 def matrix(rows: Sequence[Sequence[float]], title: str) -> Sheet:
     """Accuracy on every task after each task; dim where the task was not learned yet."""
     table = plain("after\ntask", *(f"task\n{task + 1}" for task in range(len(rows[0]))), title=title, numbers=True)
@@ -112,21 +117,19 @@ def gains(rows: Mapping[str, tuple[str, dict | None]]) -> Sheet:
         if gain is None:
             table.add_row(label, base, "–", "–")
             continue
-        half = "" if gain["half_width"] is None else f" ± {gain['half_width']:.2f}"
-        table.add_row(label, base, f"{gain['mean']:+.2f}{half}", f"{gain['ahead']} of {gain['seeds']}")
+        much = more(gain["mean"], gain["half_width"])
+        table.add_row(label, base, much, f"{gain['ahead']} of {gain['seeds']}")
     return table
 
 
 def compared(ours: dict | None, theirs: Figure | None) -> tuple[str, str, str]:
     """Published, ours, difference; marked where it is larger than two of the published standard deviations."""
-    mine = cell(ours)
-    if theirs is None:
-        return "–", mine, ""
-    if ours is None:
-        return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, ""
+    printed, mine = cell(theirs and theirs._asdict()), cell(ours)
+    if theirs is None or ours is None:
+        return printed, mine, ""
     difference = ours["mean"] - theirs.mean
     beyond = ours["std"] is not None and abs(difference) > 2 * theirs.std
-    return f"{theirs.mean:.2f} ± {theirs.std:.2f}", mine, f"{difference:+.2f}" + (" *" if beyond else "")
+    return printed, mine, f"{difference:+.2f}" + (" *" if beyond else "")
 
 
 NOTED = (

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlearn.errors import BadInput, printable
-from everlearn.report.web.data import Block
+from everlearn.report.tables import SETTINGS
+from everlearn.report.web.data import COLOURS, Block
 from everlearn.report.web.page import charts
 
 if TYPE_CHECKING:
     from everlearn.report.web.charts import Legend
 
-SETTINGS = {"class_il": "Class-IL", "task_il": "Task-IL"}
 SOME = {"average": "average", "tradeoff": "runs", "cost": "runs"}  # of all rows, and the table each is of
 ONE = {"stream": "matrix", "matrix": "matrix", "confusion": "confusion", "classes": "classes"}
 ONE |= {"memory": "memory", "weights": "weights", "surface": "surface"}  # of one row
@@ -34,7 +34,7 @@ STYLE: dict[str, Any] = {
     "legend": dict(titleFontWeight="normal", labelFontSize=11, titleFontSize=12, symbolOpacity=1),
     "title": dict(fontSize=12, fontWeight="normal", anchor="start"),
     "range": {
-        "category": ["#0072B2", "#D55E00", "#009178", "#C0639A", "#A87400", "#2F8FCB", "#767676"],
+        "category": [*COLOURS],
         "ordinal": {"scheme": "viridis", "extent": [0, 0.8]},
         "ramp": ["#f3f6fb", "#a9c9ea", "#3f86c4", "#08386e"],
         "heatmap": ["#f3f6fb", "#a9c9ea", "#3f86c4", "#08386e"],
