@@ -109,7 +109,7 @@ def _number(message: str, words: list[str]) -> str | None:
 
 
 def _given(option: str, words: list[str]) -> list[str]:
-    """Its values on the command line, `--seeds 3` or `--seeds=3`."""
+    """The values that an option has on the command line, as in `--seeds 3` or `--seeds=3`."""
     split = [part for word in words for part in (word.split("=", 1) if word.startswith(f"{option}=") else [word])]
     return [value for word, value in pairwise(split) if word == option]
 
@@ -192,7 +192,7 @@ def _noticed() -> Iterator[None]:
 
 
 def _answer(error: Exception) -> tuple[str, int]:
-    """What went wrong in a sentence, and the exit code."""
+    """The sentence that an error is answered with, and the exit code."""
     if isinstance(error, EverlearnError):
         return str(error), error.exit_code
     if short_of_memory(error):

@@ -89,7 +89,7 @@ def app(
 
 
 def judge(paths: list[Path], metric: str, only: list[str], edited: bool) -> None:
-    """Say which rows are worse; then the command has failed."""
+    """Say which rows are worse. If any is, the command exits with 1."""
     from everlearn.collection import chosen, collect, judging
     from everlearn.report import tables
 

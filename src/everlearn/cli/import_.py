@@ -53,7 +53,7 @@ def app(
 
 
 def _ours(file: Path) -> bool:
-    """Is it an earlier import?"""
+    """Is the file there one that an earlier import wrote?"""
     try:
         return "imported" in parsed(file.read_text(encoding="utf-8"))
     except (OSError, *MALFORMED):

@@ -166,14 +166,14 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def print_record(document: Mapping[str, Any]) -> None:
-    """JSON that may be kept: with a checksum, so that a change of it is noticed."""
+    """Print a JSON document with a checksum: it may be kept as a record, and a later change of it is noticed."""
     from everlearn.experiments.seals import sealed
 
     print_json(sealed(document))
 
 
 def folders(experiments: Sequence[Experiment], store: Store) -> None:
-    """Where the runs are."""
+    """Print where the runs are kept."""
     from everlearn.report import console
 
     out = console()
@@ -185,7 +185,7 @@ def folders(experiments: Sequence[Experiment], store: Store) -> None:
 
 
 def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
-    """What went wrong, a line per kind; then the command has failed."""
+    """Say what went wrong, a line for each kind of error, and raise one error for all of them."""
     from everlearn.experiments.records import failures
     from everlearn.experiments.store import Damaged
 

@@ -64,7 +64,7 @@ def _table(file: Path) -> dict[int, dict[int, float]]:
 
 
 def _figures(rows: list[list[float]], untrained: dict[int, float] | None) -> dict[str, Any]:
-    """Of a square, all there is; of other rows, ACC alone."""
+    """All figures, if each row has all tasks; from the tasks learned so far all but FWT; else ACC alone."""
     tasks = len(rows[-1])
     if len(rows) != tasks or any(len(row) != tasks for row in rows):
         lower = imported.triangle(rows)

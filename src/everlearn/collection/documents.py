@@ -57,7 +57,7 @@ def digests(opened: seals.Opened, name: str, place: str, edited: bool = False) -
 
 
 def _unsealed(document: Any, what: str, edited: bool) -> Any:
-    """The same with the seals of the results in it looked at and taken off."""
+    """A document whose inner results may be sealed one by one: their seals are checked and removed."""
     each = lambda runs: [seals.opened(run, edited).document for run in runs]
     if what == "seeds":
         return document | {"runs": each(document["runs"])}
@@ -102,7 +102,7 @@ def failures(document: Any) -> dict[str, str]:
 
 
 def digest(document: Mapping[str, Any], name: str, **more: Any) -> Digest:
-    """A run of its result document."""
+    """The digest of one run, made of its result document."""
     described, origin = document["experiment"], document.get("provenance")
     known = described_by(described)
     return _digest(document, name, int(described["seed"]), known, origin, document.get("classes"), **more)
@@ -179,7 +179,7 @@ def described_by(document: Mapping[str, Any]) -> Digest:
 
 
 def _written(experiment: Experiment) -> dict[str, str]:
-    """Where what somebody wrote lies, by the setting that has its hash."""
+    """The places of users' own source files, by the setting that holds the hash of each, such as `method.source`."""
     specs = {kind: getattr(experiment, kind) for kind in ("method", "weighting", "network")}
     return {f"{kind}.source": spec.at for kind, spec in specs.items() if spec and spec.source and spec.at}
 
@@ -220,14 +220,14 @@ def measured(document: Mapping[str, Any]) -> tuple[Figures, Matrices]:
 
 
 def number(value: Any) -> float:
-    """A finite number that is one: no word, no truth value."""
+    """The value, if it is a finite number; a truth value or a word is refused."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is no number")
     return value
 
 
 def plain(value: Any) -> Any:
-    """As JSON gives it back: tuples are lists; a number that is none is a word."""
+    """The value as JSON would give it back: tuples become lists, and NaN, infinities and objects become words."""
     if isinstance(value, Mapping):
         return {str(key): plain(of) for key, of in value.items()}
     if isinstance(value, (list, tuple)):

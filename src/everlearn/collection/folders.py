@@ -57,7 +57,7 @@ class Look:
         self.index = Index(self.root) if indexed and not edited and self.root.is_dir() else None
 
     def found(self) -> Found:
-        """All that is there."""
+        """All runs, documents and problems under the path."""
         if not os.path.lexists(self.root):
             raise BadInput(f"there is no file or folder {self.given}")
         found = Found()
@@ -218,7 +218,7 @@ def _no_result(folder: Path, why: str) -> Problem:
 
 
 def _epochs(settings: dict[str, Any]) -> int | None:
-    """How many a run will have over all its tasks."""
+    """How many epochs a run will have over all its tasks."""
     tasks, epochs = settings.get("tasks"), settings.get("epochs")
     if not isinstance(tasks, int) or not isinstance(epochs, int):
         return None

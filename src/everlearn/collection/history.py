@@ -44,7 +44,7 @@ class Confusion(NamedTuple):
     count: tuple[int, ...]
 
     def matrix(self, classes: int) -> list[list[int]]:
-        """All pairs: a row per true class, a column per predicted one."""
+        """The counts as a full matrix: a row per true class, a column per predicted one."""
         dense = [[0] * classes for _ in range(classes)]
         for true, predicted, count in zip(*self):
             dense[true][predicted] = count
@@ -144,7 +144,7 @@ def confusion(record: dict) -> Confusion:
 
 
 def counts(values: Iterable) -> tuple[int, ...]:
-    """Whole numbers from 0 up."""
+    """The values as a tuple, if all are whole numbers from 0 up."""
     found = tuple(values)
     if not all(type(value) is int and value >= 0 for value in found):
         raise ValueError("not all of them are counts")

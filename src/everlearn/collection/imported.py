@@ -66,7 +66,7 @@ def figures(matrix: Triangle, **known: float | None) -> dict[str, Any]:
 
 
 def finite(value: Any) -> float | None:
-    """A number, or None of what is none."""
+    """The value as a float; None if it is not a finite number."""
     plain = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if plain and math.isfinite(value) else None
 

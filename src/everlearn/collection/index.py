@@ -56,7 +56,7 @@ class Index:
             self.new[name], self.changed = [stamps, digests], True
 
     def drop(self, name: str) -> None:
-        """An entry that turned out to be none."""
+        """Leave out an entry that could not be read as runs."""
         self.new.pop(name, None)
 
     def write(self) -> None:

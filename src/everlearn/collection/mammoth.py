@@ -69,7 +69,7 @@ def _runs(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def _setting(file: Path) -> str:
-    """The folder that says it, three above the file."""
+    """The setting, such as `class-il`: it is the name of the folder three levels above the file."""
     parts = file.absolute().parts
     return parts[-4] if len(parts) > 4 else ""
 
@@ -98,7 +98,7 @@ def parsed(line: str) -> dict[str, Any] | None:
 
 
 def _value(node: ast.expr) -> Any:
-    """A plain value; of `float64(0.5)` or `tensor([1])` what is inside."""
+    """The plain value that a piece of Python stands for; of `float64(0.5)` or `tensor([1])` what is inside."""
     if isinstance(node, ast.Call) and node.args:
         return _value(node.args[0])
     if isinstance(node, (ast.List, ast.Tuple)):

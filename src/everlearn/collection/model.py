@@ -65,14 +65,14 @@ class Run:
 
     @functools.cached_property
     def history(self) -> History:
-        """What it wrote down on its way, read when it is first asked for."""
+        """The epochs and tasks that the run wrote down on its way, read when they are first asked for."""
         if self.place.is_dir():
             return history.read(self.place / "metrics.jsonl")
         return History() if self.curves is None else history.read_curves(self.curves)
 
     @functools.cached_property
     def _outline(self) -> History:
-        """Its history without epochs, read faster than the whole."""
+        """The ends of tasks alone, which are read several times faster than the whole history."""
         return history.read(self.place / "metrics.jsonl", epochs=False) if self.place.is_dir() else History()
 
     @property
@@ -86,7 +86,7 @@ class Run:
         return self.validation or self._outline.validation
 
     def value(self, metric: str, setting: str = "class_il") -> float | None:
-        """A figure by its name; `seconds` too."""
+        """The figure of this name, which may be `seconds`; None if it is not known."""
         return self.seconds if metric == "seconds" else self.figures[setting].get(metric)
 
 
@@ -158,7 +158,7 @@ class Unfinished:
 
     @functools.cached_property
     def history(self) -> History:
-        """What it has written down so far, as it is when first asked for: it may be complete by then."""
+        """What the run has written down so far, read when first asked for; the run may be complete by then."""
         complete = self.place.with_name(self.place.name.removesuffix(".part"))
         for file in (self.place / "metrics.jsonl", complete / "metrics.jsonl"):
             if file.exists():
@@ -189,7 +189,7 @@ class Collection:
 
 
 def differing(settings: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Of several tables of settings, those in which they differ; one that only some have counts."""
+    """The settings in which several tables of settings differ, or which only some of them have."""
     keys = dict.fromkeys(key for of in settings.values() for key in of)
     found = {key: {label: of[key] for label, of in settings.items() if key in of} for key in keys}
     told = lambda values: len(values) < len(settings) or len({repr(value) for value in values.values()}) > 1

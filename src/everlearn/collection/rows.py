@@ -27,7 +27,7 @@ DATA = ("stream", "tasks", "classes", "shuffle")  # and the options of a stream 
 
 
 def rows(runs: Iterable[Run]) -> tuple[Row, ...]:
-    """All runs, in rows."""
+    """Runs grouped into rows, each with a label that no other row has."""
     by_key: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
         by_key.setdefault(run.key, {}).setdefault(run.given, []).append(run)
@@ -64,7 +64,7 @@ def _mergeable(apart: Sequence[Sequence[Run]]) -> bool:
 
 
 def copy(one: Run, other: Run) -> bool:
-    """Is it the record of the very same run?"""
+    """Are both records of one and the same run?"""
     stamp = lambda run: (run.provenance.get("finished"), run.provenance.get("commit"))
     if one is other or (one.study is None and other.study is None):
         return one is other or (stamp(one) == stamp(other) and same(one, other))
@@ -72,7 +72,7 @@ def copy(one: Run, other: Run) -> bool:
 
 
 def same(one: Run, other: Run) -> bool:
-    """Are the figures the same, to the last digit where there are matrices?"""
+    """Do two runs have the same figures? Where both have accuracy matrices, these must agree to the last digit."""
     if one.matrices.keys() == other.matrices.keys() and one.matrices:
         return one.matrices == other.matrices
     known = [(a, b) for s in one.figures for a, b in zip(one.figures[s].values(), other.figures[s].values())]
@@ -104,7 +104,7 @@ def labels(groups: Sequence[Sequence[Run]]) -> list[str]:
 
 
 def _splitting(runs: Sequence[Run], keys: Sequence[str]) -> list[str]:
-    """As few of these settings as tell the runs apart as far as all of them do."""
+    """The settings that are needed to tell the runs apart: each of these separates runs that those before it do not."""
     chosen: list[str] = []
     kinds = lambda keys: {repr([run.settings.get(key) for key in keys]) for run in runs}
     for key in keys:
@@ -123,7 +123,7 @@ def usual(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _telling(settings: Mapping[str, Any], keys: Iterable[str]) -> dict[str, Any]:
-    """Of some settings those that say something: a memory of 0 is none."""
+    """The settings of these names that belong in a label: those with a value, and no memory of 0."""
     return {k: settings[k] for k in keys if settings.get(k) is not None and (k, settings[k]) != ("memory", 0)}
 
 
@@ -133,7 +133,7 @@ def _label(title: str, settings: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A setting in a word."""
+    """The value of a setting as it is shown in a label."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(shown, value))}]"
     return "–" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
@@ -148,7 +148,7 @@ def _apart(labels: Sequence[str], more: Sequence[str | None]) -> list[str]:
 
 
 def _short(paths: Sequence[str]) -> list[str]:
-    """The last parts of paths, as many as it takes to tell them apart."""
+    """Each path's last parts, as many as are needed to tell the paths apart."""
     parts = {path: os.path.normpath(path).split(os.sep) for path in paths}
     for length in range(1, 1 + max(map(len, parts.values()), default=1)):
         short = {path: os.sep.join(of[-length:]) for path, of in parts.items()}
@@ -211,7 +211,7 @@ def _same_data(row: Row, other: Row) -> bool:
 
 
 def _version(row: Row, other: Row) -> bool:
-    """Are they of one name, and made from different sources?"""
+    """Do both rows use a user's own source file of the same name, with different content?"""
     one, two = row.runs[0], other.runs[0]
     named = lambda run, key: run.settings.get(key.partition(".")[0])
     both = [key for key in one.written if key in two.written and named(one, key) == named(two, key)]
@@ -219,7 +219,7 @@ def _version(row: Row, other: Row) -> bool:
 
 
 def _unlike(row: Row, other: Row) -> int:
-    """In how many settings that both have they differ."""
+    """The number of settings that both rows have and in which they differ."""
     one, two = row.settings, other.settings
     return sum(one[key] != two[key] for key in one if key in two)
 

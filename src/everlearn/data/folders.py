@@ -41,7 +41,7 @@ def folder(path: Path, size: photos.Size | None = None, strict: bool = False) ->
 
 
 def survey(path: Path, size: photos.Size | None = None, strict: bool = False) -> Survey:
-    """The same, with all that `everlearn data check` tells of it; without a warning."""
+    """A folder of pictures as a data set, with all that `everlearn data check` shows of it; nothing is warned about."""
     halves = _halves(path)
     files = [file for classes in halves.values() for of in classes.values() for file in of]
     found = photos.gather(files, size, None)
@@ -60,7 +60,7 @@ def survey(path: Path, size: photos.Size | None = None, strict: bool = False) ->
 
 
 def _train_and_test(halves: Mapping[str, Classes], found: photos.Gathered) -> tuple[Classes, Classes]:
-    """What can be read, to train on and to test on."""
+    """The pictures that could be read, by class: those to train on, and those to test on."""
     left = {half: photos.readable(classes, found) for half, classes in halves.items()}
     if "" not in left:
         return left["train"], left["test"]

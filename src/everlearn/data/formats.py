@@ -56,7 +56,7 @@ def limit(variable: str, usual: int) -> int:
 
 
 def room(size: int) -> int:
-    """How many bytes a packed file of this size may unpack to."""
+    """How many bytes a compressed file of this size may unpack to."""
     return max(ALWAYS, size * limit("EVERLEARN_UNPACKED", TIMES))
 
 
@@ -231,7 +231,7 @@ def _array(file: IO[bytes], size: int) -> np.ndarray:
 
 
 def brief(words: object) -> str:
-    """As much of foreign words as a sentence bears, on a line."""
+    """Words of somebody else's, on one line and shortened to fit into a sentence."""
     text = " ".join(str(words)[:1000].split())
     return text if len(text) <= 120 else f"{text[:119]}…"
 

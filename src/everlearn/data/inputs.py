@@ -143,7 +143,7 @@ def _read_by(function: Any) -> dict[str, Any]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's and those of the functions inside it."""
+    """The code of a function and of the functions defined inside it."""
     yield code
     for const in code.co_consts:
         if inspect.iscode(const):

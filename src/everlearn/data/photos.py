@@ -83,7 +83,7 @@ def photo(path: Path | str, size: Size | None = None, channels: int | None = Non
 
 
 def _checked(size: Size | None, channels: int | None) -> tuple[int, int] | None:
-    """Height and width, if they and the channels can be had."""
+    """Height and width of a size that is asked for; sizes and channels that cannot be had are refused."""
     if channels not in (None, 1, 3):
         raise BadInput(f"channels {channels} must be 1, for grey, or 3, for colour")
     if size is None:
@@ -227,7 +227,7 @@ def _fill(files: Sequence[Path], shape: Shape) -> tuple[np.ndarray, dict[Path, s
 
 
 def _common(looks: Collection[Shape], size: tuple[int, int] | None, channels: int | None) -> Shape:
-    """Grey if all are grey; the size all have, else SIZE."""
+    """The shape that pictures are brought to: grey if all are grey, and the size that all have, else SIZE."""
     sizes = {look[1:] for look in looks}
     height, width = size or (sizes.pop() if len(sizes) == 1 else (SIZE, SIZE))
     return channels or max(look[0] for look in looks), height, width
@@ -244,7 +244,7 @@ def _room(count: int, shape: Shape) -> np.ndarray:
 
 
 def _memory() -> int:
-    """Of this machine, in bytes."""
+    """The memory of this machine, in bytes."""
     with contextlib.suppress(AttributeError, ValueError, OSError):
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return sys.maxsize
@@ -267,7 +267,7 @@ def insist(path: Path, files: int, skipped: Sequence[Skipped]) -> None:
 
 
 def is_picture(file: Path) -> bool:
-    """Is it called one?"""
+    """Does the file have the name of a picture?"""
     return file.suffix.lower() in SUFFIXES and not file.name.startswith(".")
 
 
@@ -333,7 +333,7 @@ def passed_over(folder: Path) -> Iterator[str]:
 
 
 def readable(classes: Mapping[str, list[Path]], found: Gathered) -> dict[str, list[Path]]:
-    """What was read of each class: something of every one."""
+    """The pictures of each class that could be read; a class without any is refused."""
     left = {name: [file for file in files if file in found.looks] for name, files in classes.items()}
     for name, files in left.items():
         if not files:

@@ -129,7 +129,7 @@ def _called(name: str, stack: list[Any]) -> Call:
 
 
 def _size(call: Call) -> int:
-    """The bytes among its arguments and its state, of which something is made."""
+    """How many bytes are among the arguments and the state of a call."""
     given = (*call.arguments, *(call.state if isinstance(call.state, tuple) else ()))
     return sum(len(one) for one in given if isinstance(one, (str, bytes, bytearray)))
 
@@ -148,7 +148,7 @@ def _made(call: Call) -> Any:
 
 
 def _array(raw: Any, kind: Any, shape: Any, order: Any) -> np.ndarray:
-    """An array of its own, of these bytes."""
+    """A new array made of these bytes, if their number fits its shape and type."""
     called = _a(Call, kind)
     if called.name != "numpy dtype":
         raise ValueError(f"{called.name} where a type is due")

@@ -47,7 +47,7 @@ class Pixels:
 
     @property
     def channels(self) -> int:
-        """Of the images it is for; 1: of any."""
+        """The channels of the images it is for; 1 fits images of any."""
         return len(self.shift)
 
     def to(self, device: Device, dtype: torch.dtype) -> Pixels:
@@ -62,7 +62,7 @@ class Pixels:
     training = __call__  # crops and flips are the plan's: it draws them for training alone
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """Its settings as plain data, which `parse` reads."""
         fields = {"mean": list(self.mean), "std": list(self.std), "pad": self.pad, "flip": self.flip, "top": self.top}
         return {"kind": "pixels", **fields}
 

@@ -36,12 +36,12 @@ class Like(NamedTuple):
 
     @classmethod
     def of(cls, held: Tensor | None, inputs: Pixels | Inputs | None) -> Like | None:
-        """None as long as there are none."""
+        """What a learner's samples are like; None as long as it holds none."""
         top = inputs.top if isinstance(inputs, Pixels) else None
         return None if held is None else cls(tuple(held.shape[1:]), held.dtype, top)
 
     def pictured(self) -> tuple[int, tuple[int, int]]:
-        """The channels and the size a picture has among them, if they are pictures."""
+        """The channels and the size that a picture needs to be such a sample; other samples are refused."""
         known = self.dtype == torch.uint8 or (self.dtype.is_floating_point and self.top is not None)
         if not known or len(self.shape) != 3 or self.shape[0] not in (1, 3):
             kind = f"{str(self.dtype).removeprefix('torch.')} samples of shape {list(self.shape)}"
@@ -151,7 +151,7 @@ def _batch(data: Any) -> Tensor:
 
 
 def _each(data: Any) -> Iterator[Any]:
-    """Sample by sample; a Dataset may know nothing but its length and its items."""
+    """The samples one by one; of a Dataset with a length they are taken by their numbers."""
     if (
         hasattr(data, "__len__")
         and hasattr(data, "__getitem__")

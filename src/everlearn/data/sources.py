@@ -105,7 +105,7 @@ def _content(path: Path, name: str, published: str, find_out: Callable[[], str])
 
 
 def _md5(path: Path, anew: bool) -> str:
-    """Of the unpacked content."""
+    """The md5 of the unpacked content, remembered as long as the file is not touched; with `anew`, computed now."""
     seen, make = verified.stamp([(str(path), stat_of(path))]), lambda: formats.md5(path, unpack=True)
     if not anew:
         return verified.digest(path, seen, make)
@@ -257,7 +257,7 @@ def found(name: str, root: Path | None = None) -> Path | None:
 
 
 def _check_parts(source: Source, place: Place) -> list[FileStatus]:
-    """All of it in a row, if it is all there, and each part, read anew."""
+    """A row for the whole data set, if all of it is there, and one for each part; all is read anew."""
     layout = place.layout
     held = {one.path: one for one in contents(place, anew=True)}
     sound = all(one.sound for one in held.values())

@@ -71,7 +71,7 @@ class Stream:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Channels, height, width."""
+        """The shape of an image: channels, height, width."""
         return tuple(self.tasks[0].train[0].shape[1:])  # pyright: ignore[reportReturnType]  # images are [N, C, H, W]
 
     def merged(self) -> Task:
@@ -86,7 +86,7 @@ class Stream:
         return Task(train, joined(tests) if tests else None, tuple(range(self.classes)), self.names)
 
     def to(self, device: Device) -> Stream:
-        """The data resident on a device."""
+        """The same stream with its data on a device."""
         move = lambda pair: pair and tuple(tensor.to(device) for tensor in pair)
         return replace(self, tasks=tuple(replace(t, train=move(t.train), test=move(t.test)) for t in self.tasks))
 
@@ -138,7 +138,7 @@ def usual_network(name: str, content: str | None, shape: Callable[[], tuple[int,
 
 @functools.lru_cache(maxsize=2)
 def _own(name: str, content: str | None, **options: Any) -> Images:
-    """One's own images, read once as long as they are the same."""
+    """A user's own images; `content`, their fingerprint, makes sure that they are read again once they change."""
     return read(name, **options)
 
 

@@ -91,7 +91,7 @@ def _pixels(files: list[Path]) -> np.ndarray:
 
 
 def identify(folder: Path) -> str:
-    """The digest of its content, remembered as long as no file is touched."""
+    """The digest of the folder's content, remembered as long as no file in it is touched."""
     return verified.digest(folder, _touched(folder), lambda: content(folder))
 
 
@@ -111,7 +111,7 @@ def content(folder: Path) -> str:
 
 
 def counts(folder: Path) -> dict[str, str]:
-    """What each part holds."""
+    """What each part of the data set holds, in words."""
     wnids, _, rows = _texts(folder)
     *train, val = (len(_pictures(folder / name)) for name in _picture_folders(folder))
     return {
@@ -123,7 +123,7 @@ def counts(folder: Path) -> dict[str, str]:
 
 
 def wanting(folder: Path) -> str:
-    """The first thing that it has too few or too many of."""
+    """What is not as published: the first thing there is too little or too much of."""
     wnids, names, rows = _texts(folder)
     *classes, val = _picture_folders(folder)
     expected = [("wnids.txt", len(set(wnids)), CLASSES, "classes"), ("train", len(classes), CLASSES, "classes")]
@@ -138,7 +138,7 @@ def wanting(folder: Path) -> str:
 
 
 def cached(folder: Path) -> tuple[Path, str]:
-    """Where it is kept decoded, and whether that is of use."""
+    """The file that holds the decoded pictures, and whether it is still of use."""
     cache = _cache(folder)
     if verified.recall(cache, _kept(folder)) is None:
         return cache, "of pictures that have changed since; they are decoded again, or delete it"
@@ -150,13 +150,13 @@ def _cache(folder: Path) -> Path:
 
 
 def _kept(folder: Path) -> verified.Stamp:
-    """Of every file there is and of what was decoded."""
+    """The stamp of every file of the data set and of the decoded pictures."""
     inside, decoded = _touched(folder), verified.stamp([("", stat_of(_cache(folder)))])
     return verified.Stamp(f"{inside.text} {decoded.text}", inside.settled)
 
 
 def _touched(folder: Path, now: bool = False) -> verified.Stamp:
-    """Of every file there is; what was seen shortly before, unless it is to be looked at `now`."""
+    """The stamp of every file of the data set. One taken a few seconds ago will do, unless it is to be of `now`."""
 
     def stats() -> Iterator[tuple[str, os.stat_result | None]]:
         for name in TEXTS:

@@ -31,7 +31,7 @@ class Stamp(NamedTuple):
 
 
 def stamp(stats: Iterable[tuple[str, os.stat_result | None]]) -> Stamp:
-    """Of files by name; None is one that is not there."""
+    """The stamp of files, given by name and `os.stat`; None stands for one that is not there."""
     rows = [(name, s and (s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino)) for name, s in stats]
     last = max((max(row[1:3]) for _, row in rows if row), default=0)
     return Stamp(hashlib.sha256(repr(rows).encode()).hexdigest()[:32], abs(time.time_ns() - last) > SETTLED)

@@ -120,7 +120,7 @@ class Experiment:
 
     @classmethod
     def read(cls, document: Mapping[str, Any], data: Path | str | None = None) -> Experiment:
-        """The same, if all it names is here and what it was: then it can be run again."""
+        """The experiment a document describes, if all it names is here and unchanged: then it can be run again."""
         experiment = cls.parse(document)
         unplaced = any(spec.get("object") and not spec.at for spec in (experiment.method, experiment.weighting))
         if unplaced or (experiment.network and " " in experiment.network.name):
@@ -140,7 +140,7 @@ class Experiment:
             return _built("method", self.method, weighting=_built("weighting", self.weighting))
 
     def with_options(self, kind: str, **options: Any) -> Experiment:
-        """The same with other options of its method, weighting, stream or network."""
+        """A copy with other options of its method, weighting, stream or network."""
         if kind not in registry.BUILT_IN or getattr(self, kind, None) is None:
             raise unknown("part of this experiment", kind, KINDS)
         spec = getattr(self, kind)
@@ -185,7 +185,7 @@ class Experiment:
 
     @functools.cached_property
     def hash(self) -> str:
-        """Of all settings; where a file lies is none of them."""
+        """The hash of all settings. Where a user's file lies is not one of them."""
         known = {kind: spec.words if spec else "null" for kind, spec in self.specs().items()}
         known["training"] = json.dumps(self._training(), sort_keys=True)
         known |= {"memory": json.dumps(self.memory), "seed": json.dumps(self.seed)}
@@ -202,7 +202,7 @@ class Experiment:
 
 
 def _built(kind: str, spec: Spec, **given: Any) -> Any:
-    """What a spec stands for; a record may have been written by hand."""
+    """The object that a spec describes. Its options are checked, for a record may have been written by hand."""
     found = look_up(kind, spec)
     thing = found.thing
     for key, _ in spec.options:
@@ -305,7 +305,7 @@ def _load(name: str, stream: Spec, root: Path) -> Stream:
 
 
 def _shape(found: Found, given: Mapping[str, Any], data: Path | str | None) -> tuple[int, ...]:
-    """Of the images of a stream, with the options it is given."""
+    """The shape of the images of a stream, with the options it is given."""
     known, options = _options("stream", found), {}
     for key, parameter in known.items():
         value = found.given.get(key, given.get(f"stream.{key}", given.get(key)))

@@ -33,7 +33,7 @@ def note(store: Store, experiment: Experiment, error: Exception) -> None:
 
 @contextlib.contextmanager
 def noted(store: Store, experiment: Experiment) -> Iterator[None]:
-    """A run: what goes wrong with it is noted."""
+    """Around a run: earlier notes about it are removed, and an error inside leaves a new one."""
     clear(store, [experiment])
     try:
         yield

@@ -96,7 +96,7 @@ def _alive(file: Path) -> Iterator[bool]:
 
 
 def _created(file: Path) -> int | None:
-    """The file, open and ours; None if it is another's, who is alive."""
+    """The file, created and held by us; None if another process that is alive holds it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
     for _ in range(2):
         try:

@@ -21,7 +21,7 @@ from everlearn.version import __version__
 
 
 def here(device: str) -> dict:
-    """Of what is run now."""
+    """The provenance of what is run now on this device: the commit, the versions, the device, the threads."""
     named = torch.cuda.get_device_name() if device == "cuda" else platform.processor() or platform.machine()
     return {
         "commit": os.environ.get("EVERLEARN_COMMIT") or _commit(),

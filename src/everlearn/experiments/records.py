@@ -35,7 +35,7 @@ def same(then: dict, now: dict) -> bool:
 
 
 def several(documents: Sequence[dict]) -> dict:
-    """Runs that differ in their seeds."""
+    """One document for several runs that differ in their seeds alone."""
     return {"runs": documents, "summary": metrics.across(documents)}
 
 

@@ -22,7 +22,7 @@ def read_result(path: Path, edited: bool = False) -> dict:
 
 
 def read_opened(path: Path, edited: bool = False, several: bool = False) -> seals.Opened:
-    """The same, with what its seal says; it may be a document with the results of `several` seeds."""
+    """The result with what its seal says. With `several`, a document with the results of several seeds will do, too."""
     file = path if path.is_file() else path / RESULT
     way_out = "remove the folder or run the experiment again with --fresh"
     if file == path:
@@ -57,13 +57,13 @@ def read_opened(path: Path, edited: bool = False, several: bool = False) -> seal
 
 
 def results_in(document: Any) -> list[Any]:
-    """Of a document with several seeds' results each, and else itself."""
+    """The results in a document: one for each seed, or the document itself."""
     runs = document.get("runs") if isinstance(document, dict) else None
     return runs if isinstance(runs, list) and runs else [document]
 
 
 def _sound(document: Any) -> bool:
-    """Has it all a result has, each of its kind?"""
+    """Does the document have all the fields of a result, each of the right type?"""
     of = lambda key: found if isinstance(found := document.get(key), dict) else {}
     number = lambda value: type(value) in (int, float) and math.isfinite(value)
     row = lambda value: isinstance(value, list) and len(value) > 0 and all(map(number, value))

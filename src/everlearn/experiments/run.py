@@ -126,7 +126,7 @@ def _experiment(method: Any, stream: Any, given: dict[str, Any]) -> tuple[Experi
 
 
 def _made(kind: str, given: Any) -> Any:
-    """What a name or a table of a name and options stands for."""
+    """The object that a name, or a table of a name and options, stands for."""
     found = look_up(kind, given)
     return found.thing(**found.given)
 
@@ -198,7 +198,7 @@ def together(learner: Learner, save: Save, due: Callable[[], bool] = lambda: Fal
 
 
 def told(learner: Learner, steps: Steps, report: Report) -> Steps:
-    """The steps, with a word now and then on how far they are."""
+    """The steps of a run; every half a second `report` is told how far they are."""
     said = time.monotonic()
     with contextlib.closing(steps):
         while True:
@@ -214,7 +214,7 @@ def told(learner: Learner, steps: Steps, report: Report) -> Steps:
 
 
 def finish(steps: Steps) -> dict:
-    """Take all steps of a run; its result."""
+    """Take all steps of a run and return its result."""
     with on_own_stream():
         while True:
             try:
@@ -380,7 +380,7 @@ def resident(stream: Stream, device: str) -> Stream:
 
 
 def parameters(experiment: Experiment, data: Path | str | None = None) -> int:
-    """How many its network has."""
+    """The number of parameters of the experiment's network."""
     return _parameters(experiment.network, experiment.stream, str(data) if data else None)
 
 

@@ -28,11 +28,11 @@ ANYWAY = "--accept-edited (of compare, report, watch, explain, again and study) 
 
 
 class Damaged(BadInput):
-    """What should be a run's result is none."""
+    """A run's result cannot be read as one."""
 
 
 class Edited(Damaged):
-    """It is not what was written."""
+    """A document or file has been changed since it was written."""
 
 
 class Opened(NamedTuple):

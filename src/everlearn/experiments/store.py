@@ -88,7 +88,7 @@ class Store:
         return [experiment for experiment in experiments if there.get(experiment.name)]
 
     def _names(self) -> dict[str, bool]:
-        """What there is, and whether it is a folder."""
+        """The names in the folder of runs, and whether each is a folder."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.root) as entries:
             return {entry.name: entry.is_dir() for entry in entries}
         return {}
@@ -106,7 +106,7 @@ class Store:
         return found.document
 
     def forget(self, experiment: Experiment) -> None:
-        """Remove its run, complete or not."""
+        """Remove the run of this experiment, complete or not."""
         for path in (self.path(experiment), self.part(experiment)):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -252,13 +252,14 @@ def _whole(part: Path, experiment: Experiment) -> bool:
 
 
 def _let_go(lock: IO) -> None:
-    """Of a folder about to be moved, where it must be: there, whoever comes in between makes the move fail."""
+    """Close the lock of a folder that is about to be moved, where a folder with an open file in it cannot be moved. A
+    process that comes in between makes the move fail there."""
     if not MOVES_OPEN:
         lock.close()
 
 
 def _clear(part: Path) -> None:
-    """Out of the way in one move: nobody is to claim a folder that is being cleared."""
+    """Remove a folder. It is renamed first, so that no process claims one that is half removed."""
     with contextlib.suppress(OSError):
         shutil.rmtree(part.rename(part.with_name(f".{part.name}.{os.getpid()}")), ignore_errors=True)
 
@@ -270,14 +271,14 @@ def _empty(folder: Path, leaving: Sequence[str]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """A file or a folder, if that can be."""
+    """Remove a file or a folder; if that is not possible it stays."""
     with contextlib.suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 @contextlib.contextmanager
 def _claim(part: Path) -> Iterator[IO]:
-    """The folder of a run in progress, made, and nobody else in it."""
+    """Make the folder of a run in progress and hold its lock, so that no other process works in it."""
     while True:
         part.mkdir(exist_ok=True)
         with contextlib.ExitStack() as stack:
@@ -334,7 +335,7 @@ class Recording:
         return state
 
     def due(self) -> bool:
-        """Was the last checkpoint a minute ago?"""
+        """Is it time for the next checkpoint?"""
         return time.monotonic() - self._saved >= self._every
 
     def checkpoint(self, state: Callable[[], dict], now: bool = False) -> None:

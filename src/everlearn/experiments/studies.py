@@ -45,7 +45,7 @@ class Study(NamedTuple):
     rows: Rows
 
     def here(self, only: Sequence[str], given: Overrides) -> Study:
-        """The same, whose question also says what is run of it, and with which settings, where that is not all."""
+        """A copy whose question also names the rows and the settings that were chosen on the command line."""
         changes = [*(f"only {words}" for words in only), *(f"{key} = {_shown(value)}" for key, value in given.items())]
         return self._replace(question=f"{self.question} (here: {', '.join(changes)})") if changes else self
 
@@ -370,7 +370,7 @@ def _settable(experiment: Experiment) -> set[str]:
 
 
 def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[str, int, Grid]:
-    """Of a study of one's own: its question, how many seeds it is to have, its rows."""
+    """The question, the number of seeds and the rows of a user's own study."""
     try:
         document = parsed(path.read_text("utf-8"), tomllib.loads)
     except OSError as error:

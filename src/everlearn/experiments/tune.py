@@ -170,7 +170,7 @@ def search(
 
 
 def _weights(trial, names: Sequence[str], own: float) -> tuple[float, ...]:
-    """Of three digits, so that the weights shown are those meant; the first one is the new samples' `own`."""
+    """A trial's weights, rounded to three digits so that those shown are those used; first the new samples', `own`."""
     return (own, *(float(f"{trial.params[name]:.3g}") for name in names))
 
 
@@ -271,7 +271,7 @@ def sound(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _in_words(path: Path) -> Iterator[None]:
-    """What goes wrong with the trials' file."""
+    """Inside, what goes wrong with the trials' file becomes one sentence."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 

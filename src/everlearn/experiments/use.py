@@ -138,7 +138,7 @@ class Lesson(NamedTuple):
 def teach(
     learner: Learner, data: Path, epochs: int | None = None, validation: float | None = None, quiet: bool = False
 ) -> Lesson:
-    """Go on with these data; what it knows of every class then."""
+    """Teach a learner these data, and tell what it then knows of every class."""
     method = type(learner.method).__name__
     if learner.method.merges:
         raise BadInput(f"this learner's method, {method}, learns all tasks at once, and cannot go on; run er, say")
@@ -192,7 +192,7 @@ def _tally(learner: Learner, x: Tensor, y: Tensor) -> dict[int, tuple[int, float
 
 
 def forget(learner: Learner, names: Sequence[str]) -> dict[Any, int]:
-    """Take all samples of these classes out of the memory; how many, by class."""
+    """Take all samples of these classes out of the memory; returns how many there were, by class."""
     known = {str(name): name for name in learner.labels.names}
     for name in names:
         if name not in known:

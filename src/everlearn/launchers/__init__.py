@@ -117,7 +117,7 @@ def _read(store: Store, experiment: Experiment) -> dict | Exception:
 
 
 def needs(module: str, extra: str) -> Any:
-    """A module that is not always there."""
+    """Import a package that is not always installed."""
     try:
         return importlib.import_module(module)
     except ImportError:
@@ -125,7 +125,7 @@ def needs(module: str, extra: str) -> Any:
 
 
 def attempted(job: Job, experiment: Experiment, report: Callable[[dict], None] | None = None) -> Exception | None:
-    """What went wrong with a run."""
+    """Perform a run here, and return what went wrong with it, or None."""
     try:
         run.finish(job.steps(experiment, report))
     except Exception as error:
@@ -149,6 +149,6 @@ def failure(error: Exception) -> Exception:
 
 
 def each(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Outcome]:
-    """One after another, here."""
+    """Perform the runs one after another in this process."""
     for experiment in todo:
         yield experiment, attempted(job, experiment, lambda record, experiment=experiment: report(experiment, record))

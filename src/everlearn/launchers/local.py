@@ -63,7 +63,7 @@ SMALL, LARGE = (
 
 
 def fitting(todo: Sequence[Experiment], job: Job) -> int:
-    """How many of these runs the GPU's free memory takes."""
+    """How many of these runs fit into the GPU's free memory at a time."""
     free, _ = torch.cuda.mem_get_info()
     of = lambda e: (SMALL if light(e, job) else LARGE) * look_up("method", e.method).thing.memory_factor
     return max(1, min(MOST, int(free / 2**30 / max(map(of, todo), default=LARGE))))

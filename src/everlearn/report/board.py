@@ -51,7 +51,7 @@ def ranked(collection: Collection) -> list[Row]:
 
 
 def board(collection: Collection, gained: Gains = {}) -> Board:
-    """Columns that no row has anything in are left out."""
+    """The leaderboard of a collection. Columns that no row has anything in are left out."""
     columns: dict[str, Callable[[Row], str]] = {
         "runs": lambda row: str(len(row.runs)),
         "run again,\nthe same": _again,
@@ -105,7 +105,7 @@ def _notes(collection: Collection, gained: Gains) -> Iterator[str]:
 
 
 def sheet(made: Board) -> Sheet:
-    """For the terminal."""
+    """A leaderboard as a table for the terminal."""
     table = plain(*made.heads, numbers=True)
     for label, *cells in made.rows:
         table.add_row(printable(label), *cells)
@@ -182,7 +182,7 @@ def _pair(spread: dict | None) -> tuple[Any, Any]:
 
 
 def document(collection: Collection, gained: Gains = {}) -> dict[str, Any]:
-    """All of it as plain data."""
+    """The whole collection as plain data, for --json."""
     return {
         "rows": {row.label: _row(row, gained.get(row.label)) for row in ranked(collection)},
         "differences": collection.differences(),

@@ -40,7 +40,7 @@ class Classes:
 
 
 def classes(ends: Sequence[TaskEnd]) -> Classes | None:
-    """All of it, from what was measured after each task; None of a run that did not write it down."""
+    """What became of each class, from what was measured after each task; None if the run did not write it down."""
     if not ends or any(end.confusion is None or end.classes is None for end in ends):
         return None
     tables = [shares([end.confusion]) for end in ends]
@@ -55,7 +55,7 @@ def classes(ends: Sequence[TaskEnd]) -> Classes | None:
 
 
 def shares(confusions: Sequence[Confusion | None]) -> Shares:
-    """For what each class is taken, over all of these."""
+    """Which share of each class is taken for which class, over all of these confusions together."""
     sums: Shares = {}
     totals: dict[int, float] = {}
     for confusion in filter(None, confusions):

@@ -120,7 +120,7 @@ class Explanation:
 
     @functools.cached_property
     def ceiling(self) -> float:
-        """No weight that is drawn is above it."""
+        """The upper end of the axis of weights: at least 1, and no weight drawn is above it."""
         return max(1.0, *(max(value.mean, value.high) for line in self.lines for value in line.values))
 
     @functools.cached_property
@@ -173,7 +173,7 @@ def read(folder: Path, edited: bool = False) -> Explanation:
 def _related(
     e: Explanation, folder: Path, epochs: list[dict], reviews: dict[int, dict], preset: tuple, learned: Sequence[str]
 ) -> Explanation:
-    """The same with the relation's part."""
+    """An explanation with what there is to say of a relational run added."""
     terms, known, tasks = tuple(epochs[0]["loss"]), tuple(map(history.epoch, epochs)), len(e.matrix)
     of_task = lambda number: [epoch for epoch in epochs if epoch["task"] == number]
     ends = tuple(_task(number, of_task(number), reviews.get(number, {})) for number in range(tasks))
@@ -187,7 +187,7 @@ def _related(
 
 @contextlib.contextmanager
 def _blaming(file: Path) -> Iterator[None]:
-    """Whatever does not add up inside is the fault of this file."""
+    """Inside, an error of malformed data becomes a sentence that names this file as damaged."""
     try:
         yield
     except BadInput:
@@ -197,7 +197,7 @@ def _blaming(file: Path) -> Iterator[None]:
 
 
 def _finite(document: Any) -> None:
-    """Every number in it can be drawn."""
+    """Refuse a document with an infinite number or NaN in it: they cannot be drawn."""
     if isinstance(document, (dict, list, tuple)):
         for part in document.values() if isinstance(document, dict) else document:
             _finite(part)

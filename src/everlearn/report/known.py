@@ -35,7 +35,7 @@ def guesses_csv(found: Sequence[Guess], top: int) -> str:
 
 
 def answers(learner: str, found: Answers) -> dict[str, Any]:
-    """As plain data."""
+    """What was asked of a learner as plain data, for --json."""
     ranked = lambda guess: [{"class": name, "probability": chance} for name, chance in guess.ranked]
     place = lambda guess: {"file": str(guess.file)} | ({} if guess.row is None else {"sample": guess.row})
     return {
@@ -46,7 +46,7 @@ def answers(learner: str, found: Answers) -> dict[str, Any]:
 
 
 def lesson(of: Lesson, title: str) -> Sheet:
-    """A row per class."""
+    """A table of what a learner knows after a lesson, a row per class."""
     heads = ("class", "samples", "right, in %", "in memory", "of these\nright, in %")
     table = tables.plain(*heads, title=title, numbers=True)
     share = lambda part: "–" if part is None else f"{100 * part:.1f}"
@@ -67,7 +67,7 @@ def others(of: Lesson) -> str | None:
 
 
 def lesson_document(of: Lesson) -> dict[str, Any]:
-    """As plain data, shares in %."""
+    """A lesson as plain data, for --json; shares in %."""
     share = lambda part: None if part is None else 100 * part
     return {
         "epochs": of.epochs,

@@ -27,24 +27,24 @@ class Group(NamedTuple):
 
 
 def held(learner: Learner) -> int:
-    """How many samples."""
+    """How many samples a learner's memory holds."""
     return len(learner.memory.held()[1])
 
 
 def heading(learner: Learner) -> str:
-    """How much it holds of how much."""
+    """How many rows of the memory are taken, and how they are chosen."""
     rows = f"{held(learner)} of {learner.capacity} rows taken"
     return f"{rows}, {'equally many of each class' if learner.rule == 'balanced' else 'by reservoir'}"
 
 
 def kind(learner: Learner) -> str:
-    """What a sample is, in words."""
+    """The type and shape of a sample, in words."""
     x = learner.memory.x
     return f"{str(x.dtype).removeprefix('torch.')} of shape {list(x.shape[1:])}"
 
 
 def document(learner: Learner) -> dict[str, Any]:
-    """The same as plain data."""
+    """What the memory holds as plain data, for --json."""
     return {
         "rows": learner.capacity,
         "rule": learner.rule,
@@ -58,7 +58,7 @@ def document(learner: Learner) -> dict[str, Any]:
 
 
 def table(learner: Learner) -> Sheet:
-    """A row per class."""
+    """A table of what the memory holds, a row per class."""
     sheet = tables.plain("class", "samples", "share, in %", title=heading(learner), numbers=True)
     total = held(learner)
     for name, count in learner.kept().items():
@@ -90,7 +90,7 @@ def _drawn(images: np.ndarray | None, which: Tensor) -> list[str]:
 
 
 def _scaled(learner: Learner) -> bool:
-    """Is it known which value is white?"""
+    """Is it known which value of a pixel is white?"""
     return learner.memory.x.dtype == torch.uint8 or isinstance(learner.inputs, Pixels)
 
 

@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Table:
-    """Row `first_new` has a rule above it."""
+    """A table of the page. There is a line above row `first_new`."""
 
     label: str  # for those who cannot see it
     heads: list[Cell]
@@ -138,7 +138,7 @@ def _bar(e: Explanation, term: str, weight: float, title: str | None = None) -> 
 
 
 def _numbers(e: Explanation) -> Table:
-    """The figure's numbers, for those who would rather read them."""
+    """The weights of each epoch, which the figure draws, as numbers."""
 
     def cell(epoch: Epoch, term: str) -> Cell:
         value = (epoch.weights or epoch.proposed).get(term)

@@ -151,7 +151,7 @@ def watched(
 
 
 def notes(experiments: Sequence[Experiment]) -> list[str]:
-    """What their weightings have to say about their schedules, once each."""
+    """What the weightings of these experiments have to say about their schedules, each sentence once."""
     of = lambda e: e.build().weighting.notes(e.training, e.stream.get("tasks"), e.label)
     kinds = {(e.method, e.weighting, e.training, e.stream): e for e in experiments}
     return list(dict.fromkeys(sentence for e in kinds.values() for sentence in of(e)))

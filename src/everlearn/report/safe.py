@@ -37,7 +37,7 @@ def csv(text: object) -> str:
 
 
 def markdown(text: object) -> str:
-    """For a cell of a Markdown table."""
+    """Text for a cell of a Markdown table."""
     entities = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
     plain = lambda c: c.isalnum() or c in " ,.:=+-()/%" or not c.isascii()
     escaped = "".join(entities.get(c) or (c if plain(c) else f"\\{c}") for c in printable(text))

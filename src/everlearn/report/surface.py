@@ -38,12 +38,12 @@ class Surface:
         return {term: (min(map(min, grid)), max(map(max, grid))) for term, grid in self.weights.items()}
 
     def share(self, term: str, weight: float) -> float:
-        """Where in its term's span a weight lies, 0 to 1."""
+        """Where a weight lies between the lowest (0) and the highest (1) of its term."""
         low, high = self.spans[term]
         return (weight - low) / (high - low) if high > low else 0.5
 
     def decimals(self, term: str) -> int:
-        """How many it takes to distinguish the weights of a term."""
+        """How many decimals are needed to distinguish the weights of a term."""
         low, high = self.spans[term]
         return decimals(high - low, 2, 7)
 

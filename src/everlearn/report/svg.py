@@ -184,7 +184,7 @@ def response(e: Explanation, term: str) -> Markup:
 
 
 def spaced(heights: Sequence[float], least: float) -> list[float]:
-    """Heights moved so that neighbours keep a distance, in the order given."""
+    """Heights of labels, moved apart where two would be closer than `least`; in the order given."""
     order = sorted(range(len(heights)), key=heights.__getitem__)
     moved = list(heights)
     for above, below in pairwise(order):

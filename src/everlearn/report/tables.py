@@ -140,7 +140,7 @@ NUMEROUS = {"commit": "commits", "versions": "sets of versions", "device": "devi
 
 
 def alike(rows: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
-    """Of rows by their labels: the settings all share, and those they do not and their labels do not say either."""
+    """The settings that all rows share, and those that they do not share and that their labels do not say either."""
     shared, unlike = [], []
     says = lambda label, setting: any(part.startswith(setting) for part in label.split(", "))
     for key in NOTED:
@@ -184,7 +184,7 @@ def study_notes(study: Study, documents: Mapping[str, Sequence[dict]]) -> Iterat
 
 
 def listed(then: Mapping[Experiment, dict]) -> Sheet:
-    """Records that can be run again."""
+    """A table of records that can be run again."""
     table = plain("record", "Class-IL\nACC", "precision", numbers=True)
     for experiment, document in then.items():
         table.add_row(experiment.name, f"{document['class_il']['acc']:.2f}", experiment.training.precision)
@@ -192,7 +192,7 @@ def listed(then: Mapping[Experiment, dict]) -> Sheet:
 
 
 def plan(study: Study, done: Set[Experiment]) -> Sheet:
-    """What would run."""
+    """A table of what a study would run, for --dry-run."""
     table = plain("", "runs", "done", "to run", title=f"{study.name}: {study.question}", numbers=True)
     count = lambda runs: (len(runs), sum(e in done for e in runs), sum(e not in done for e in runs))
     for label, runs in study.rows.items():
@@ -240,7 +240,7 @@ def bench(document: dict) -> Sheet:
 
 
 def bench_notes(document: dict) -> Iterator[str]:
-    """What the table leads to, a line each."""
+    """What follows from the table of `bench`, a sentence each."""
     for pair, ratio in document["relational_overhead"].items():
         yield f"relational overhead, {pair}: {ratio['alone']:.2f} alone, {ratio['together']:.2f} together"
     if size := document.get("memory_size"):

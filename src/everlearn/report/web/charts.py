@@ -34,12 +34,12 @@ def _params(*names: str) -> list[alt.Parameter]:
 
 
 def _inks() -> list[alt.Parameter]:
-    """Colours of words on weak and on strong cells."""
+    """Parameters: the colour of text on pale cells and on dark ones."""
     return [alt.param(name="weak", value="#1d2129"), alt.param(name="strong", value="#ffffff")]
 
 
 def _zoom() -> alt.Parameter:
-    """Drag to move, the wheel with Shift to zoom, a double click to go back."""
+    """A parameter for moving about: drag to move, the wheel with Shift to zoom, a double click to go back."""
     return alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
 
 
@@ -350,7 +350,7 @@ CHARTS: dict[str, Callable[..., Any]] = {
 
 
 def spec(name: str, legend: Legend = None) -> dict[str, Any]:
-    """A chart as Vega-Lite has it; the caller may change it."""
+    """A chart as a Vega-Lite document, which the caller may change."""
     return json.loads(_spec(name, None if legend is None else tuple(legend.items())))
 
 
@@ -362,7 +362,7 @@ def _spec(name: str, legend: tuple[tuple[str, tuple[str, str]], ...] | None) -> 
 
 
 def specs() -> dict[str, dict[str, Any]]:
-    """All charts, as wide as the page leaves them room."""
+    """All charts as Vega-Lite documents, as wide as the room they have on the page."""
     return {
         name: spec(name) | {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
         for name in CHARTS

@@ -69,7 +69,7 @@ def look(place: int) -> Block:
 
 
 def _rank(row: Row) -> tuple[bool, float]:
-    """The most accurate first."""
+    """The key by which rows are sorted, the most accurate first."""
     acc = row.spread()
     return acc is None, -acc["mean"] if acc else 0.0
 
@@ -166,7 +166,7 @@ def _shared(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
 
 
 def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
-    """What the charts show of a row."""
+    """The records of a row in each table that the charts are made of."""
     runs = [run for run in row.runs if run.matrices]
     relational = relation.relational(row)
     found: dict[str, list[Block]] = {"runs": [record for run in row.runs for record in _points(run, relational)]}
@@ -176,7 +176,7 @@ def _tables(row: Row, rows: int) -> dict[str, list[Block]]:
 
 
 def _mean(cells: Iterable[float | None]) -> float | None:
-    """Of accuracies that are all known; others' results may lack some."""
+    """The mean of accuracies; None where one is not known, as in some results of other libraries."""
     known = list(cells)
     return None if None in known else fmean([cell for cell in known if cell is not None])
 

@@ -48,7 +48,7 @@ def rendered(data: Mapping[str, Any], live: int = 0) -> str:
 
 
 def charts() -> bool:
-    """Is what charts are made with installed?"""
+    """Are the packages installed that charts are made with?"""
     return all(importlib.util.find_spec(name) is not None for name in EXTRA)
 
 

@@ -27,7 +27,7 @@ def locked() -> set[int] | None:
 
 
 def _held(run: Unfinished, files: set[int] | None) -> bool | None:
-    """Is a process of this machine at it?"""
+    """Is a process of this machine at work on the run? None if the system does not say."""
     try:
         return None if files is None else os.stat(run.place / "lock").st_ino in files
     except OSError:

@@ -93,7 +93,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(words)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: whoever watches looks at the page."""
+        """Requests are not logged."""
 
 
 class Server(ThreadingHTTPServer):
@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
         self.names = {f"{name}:{self.port}" for name in (HERE, "localhost")}
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that was closed while it was answered is no error of ours."""
+        """Nothing is said of a browser that closed the page while it was answered."""
 
 
 def serve(paths: Sequence[str], port: int | None = None, edited: bool = False) -> Server:
