@@ -28,7 +28,7 @@ def made(tmp_path_factory):
 @pytest.fixture
 def served(made, tmp_path):
     """A server of a copy of two runs."""
-    server = Server(Source([str(shutil.copytree(made, tmp_path / "runs"))]), 0)
+    server = Server(Source(str(shutil.copytree(made, tmp_path / "runs"))), 0)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     yield server
@@ -74,7 +74,7 @@ def test_it_is_for_this_machine_alone_and_for_reading_alone(served):
 
 
 def test_runs_appear_and_disappear_and_are_shown_as_what_they_are(served, made):
-    (root,) = map(type(made), served.source.paths)
+    root = type(made)(served.source.folder)
     fresh = lambda: (setattr(served.source, "until", 0.0), json.loads(ask(served)[1]))[1]
     part = begin(root)
     (run,) = fresh()["unfinished"]
@@ -99,7 +99,7 @@ def test_what_was_changed_is_damaged_unless_it_is_accepted(made, tmp_path):
     file = next(root.glob("*/result.json"))
     file.write_text(json.dumps(json.loads(file.read_text()) | {"seconds": 1.0}))
     for edited, runs, problems in ((False, 1, 1), (True, 2, 0)):
-        with serve([str(root)], 0, edited) as server:
+        with serve(str(root), 0, edited) as server:
             data = server.source.read()[0]
         assert (len(data["rows"][0]["runs"]), len(data["problems"])) == (runs, problems)
 
@@ -122,7 +122,7 @@ def held(part):
 
 @pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="the system does not say what is locked")
 def test_a_run_that_was_killed_and_one_that_goes_on_again_are_shown_as_such(browser, served, made):  # noqa: F811
-    (root,) = map(type(made), served.source.paths)
+    root = type(made)(served.source.folder)
     part = begin(root)
     first = held(part)
     visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
@@ -156,9 +156,9 @@ def test_a_run_that_was_killed_and_one_that_goes_on_again_are_shown_as_such(brow
 
 def test_what_cannot_be_watched_is_refused(served, tmp_path):
     with pytest.raises(BadInput, match=r"there is no .*nowhere"):
-        serve([str(tmp_path / "nowhere")])
+        serve(str(tmp_path / "nowhere"))
     with pytest.raises(BadInput, match=rf"port {served.port} cannot be had: .*--port"):
-        serve(served.source.paths, served.port)
+        serve(served.source.folder, served.port)
 
 
 def test_ctrl_c_ends_it_with_one_line(made):
@@ -176,7 +176,7 @@ def test_ctrl_c_ends_it_with_one_line(made):
 @pytest.mark.slow
 @pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
 def test_during_a_study_the_numbers_on_the_page_are_the_stores(browser, served, tmp_path):  # noqa: F811
-    (root,) = served.source.paths
+    root = served.source.folder
     visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
     words = ["run", "der++", "--seeds=2", "--epochs=60", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
     words += ["--set=classes=0,1,2,3", "--set=tasks=2"]
@@ -201,7 +201,7 @@ def test_during_a_study_the_numbers_on_the_page_are_the_stores(browser, served, 
 @pytest.mark.slow
 @pytest.mark.skipif(not web.charts(), reason="needs everlearn[report]")
 def test_a_study_that_is_killed_and_begun_again_is_on_the_page_within_two_seconds(browser, served, made):  # noqa: F811
-    (root,) = map(type(made), served.source.paths)
+    root = type(made)(served.source.folder)
     visit = Visit(browser, f"http://127.0.0.1:{served.port}/")
     words = ["run", "rer", "--seeds=1", "--epochs=300", "--memory=20", "--set=batch=8", "--no-keep", "--quiet"]
     words += ["--set=classes=0,1,2,3", "--set=tasks=2", f"--out={root}"]

@@ -28,7 +28,7 @@ def app(
     from everlearn.errors import printable
     from everlearn.report.web.watch import HERE, serve
 
-    server = serve([str(folder)], port, edited)
+    server = serve(str(folder), port, edited)
     try:
         print(f"watching {printable(folder)} at http://{HERE}:{server.port}/ until Ctrl-C", flush=True)
         server.serve_forever(poll_interval=0.2)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -27,10 +26,10 @@ HEADERS = {
 
 
 class Source:
-    """The data of what is under some paths. They are read when asked for, at most half of the time."""
+    """The data of what is in a folder of runs. They are read when asked for, at most half of the time."""
 
-    def __init__(self, paths: Sequence[str], edited: bool = False):
-        self.paths, self.edited, self.lock, self.memo = list(paths), edited, threading.Lock(), {}
+    def __init__(self, folder: str, edited: bool = False):
+        self.folder, self.edited, self.lock, self.memo = folder, edited, threading.Lock(), {}
         self.data: dict[str, Any] = {}
         self.words, self.tag, self.until = b"", "", 0.0
 
@@ -39,7 +38,7 @@ class Source:
         with self.lock:
             begun = time.monotonic()
             if begun >= self.until:
-                self.data = block(self._found(), self.paths, self.memo)
+                self.data = block(self._found(), [self.folder], self.memo)
                 self.words = str(embedded(self.data)).encode()
                 self.tag = f'"{hashlib.sha256(self.words).hexdigest()[:16]}"'
                 now = time.monotonic()
@@ -49,12 +48,9 @@ class Source:
     def _found(self) -> Collection:
         """What is there now; a folder that was removed is named."""
         try:
-            return collect(self.paths, edited=self.edited)
+            return collect([self.folder], edited=self.edited)
         except BadInput as error:
-            there = [path for path in self.paths if Path(path).exists()]
-            found = collect(there, edited=self.edited) if len(there) < len(self.paths) else Collection(())
-            gone = Problem("damaged", Path(self.paths[0]), str(error))
-            return Collection(found.rows, found.unfinished, (*found.problems, gone))
+            return Collection((), problems=(Problem("damaged", Path(self.folder), str(error)),))
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -108,11 +104,11 @@ class Server(ThreadingHTTPServer):
         """Nothing is said of a browser that closed the page while it was answered."""
 
 
-def serve(paths: Sequence[str], port: int | None = None, edited: bool = False) -> Server:
-    """A server of the page of these paths, not yet serving; without `port` the usual one, or another that is free.
+def serve(folder: str, port: int | None = None, edited: bool = False) -> Server:
+    """A server of the page of this folder, not yet serving; without `port` the usual one, or another that is free.
     What is not as it was written is damaged, unless it may be `edited`."""
-    source = Source(paths, edited)
-    collect(source.paths, edited=edited)  # a path that is not there is refused now
+    source = Source(folder, edited)
+    collect([folder], edited=edited)  # one that is not there is refused now
     rendered(source.read()[0], live=EVERY)  # what takes long is made before the first visit
     try:
         return Server(source, PORT if port is None else port)
