@@ -78,9 +78,10 @@ def app(
         for sentence in (*made.notes, *remarks):
             out.print(sentence, style="dim")
     if html is not None:
-        from everlearn.report.web.page import CHARTLESS, charts, page
+        from everlearn.report.web.data import block
+        from everlearn.report.web.page import CHARTLESS, charts, rendered
 
-        html.write_text(page([str(path) for path in paths], only or [], edited), encoding="utf-8")
+        html.write_text(rendered(block(found, [str(path) for path in paths])), encoding="utf-8")
         tell(f"written to {html}")
         if not charts():
             tell(CHARTLESS)

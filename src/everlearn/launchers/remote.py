@@ -11,6 +11,7 @@ from pathlib import Path
 
 from everlearn.errors import Stopped
 from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.run import choose
 from everlearn.experiments.store import Busy, Done, Recording, Store
 from everlearn.launchers import PATIENCE, Job, attempted
 
@@ -27,8 +28,6 @@ def run_there(job: Job, experiment: Experiment, folder: Path | None = None) -> F
 
     Where the `folder` outlives a lost run, the next attempt goes on from its checkpoint.
     """
-    from everlearn.experiments.run import choose
-
     with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
         own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
         while isinstance(error := attempted(own, experiment), Busy):  # given up for lost, and yet alive
