@@ -31,7 +31,8 @@ from everlearn.errors import EverlearnError
 from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.published import published
-from everlearn.experiments.store import CHECKPOINT, Store, read_lines, validation
+from everlearn.experiments.results import read_lines, validation
+from everlearn.experiments.store import CHECKPOINT, Store
 from everlearn.experiments.studies import STUDIES, study
 from everlearn.launchers import DONE, perform
 

@@ -13,7 +13,8 @@ from statistics import fmean
 
 from everlearn.experiments import seals
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store, read_lines
+from everlearn.experiments.results import read_lines
+from everlearn.experiments.store import Store
 from everlearn.experiments.studies import study
 
 

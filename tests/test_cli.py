@@ -32,7 +32,7 @@ import everlearn
 from everlearn import __version__, launchers, metrics, registry
 from everlearn.cli import app as cli
 from everlearn.data.streams import STREAMS
-from everlearn.experiments import failures, store, studies
+from everlearn.experiments import failures, results, store, studies
 from everlearn.experiments.experiment import Experiment, load, settable
 from everlearn.experiments.seals import opened, sealed
 from everlearn.launchers import local
@@ -383,7 +383,7 @@ def test_a_run_that_was_killed_is_run_again_from_the_start():
     (part / "metrics.jsonl").write_text('{"event": "epoch", "ta')
     (part / "lock").touch()
     assert call(f"run er {QUICK}").exit_code == 0
-    assert kept() == [part.stem] and store.read_lines(part.with_suffix(""))[-1]["event"] == "task"
+    assert kept() == [part.stem] and results.read_lines(part.with_suffix(""))[-1]["event"] == "task"
 
 
 def test_two_processes_share_the_work_and_neither_does_what_the_other_does():

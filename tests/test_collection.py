@@ -17,7 +17,8 @@ from everlearn import BadInput, Experiment
 from everlearn.collection import collect, documents, folders, index, rows
 from everlearn.experiments import records, seals
 from everlearn.experiments.published import published
-from everlearn.experiments.store import Store, read_lines
+from everlearn.experiments.results import read_lines
+from everlearn.experiments.store import Store
 from everlearn.experiments.studies import Study
 from everlearn.report import board
 

@@ -17,8 +17,8 @@ from everlearn.collection import collect
 from everlearn.collection.history import PHASES, Confusion, TaskEnd
 from everlearn.core.state import part
 from everlearn.errors import BadInput
+from everlearn.experiments.results import validation
 from everlearn.experiments.seals import sealed
-from everlearn.experiments.store import validation
 from everlearn.report import console, explain, svg
 from everlearn.report.classes import Lost, classes
 from everlearn.report.page import page as html

@@ -336,7 +336,7 @@ def test_a_study_and_its_record_set_the_same_rows_against_each_other():
 
 
 def test_a_studys_record_is_answered_with_the_study(tmp_path):
-    from everlearn.experiments.store import read_result
+    from everlearn.experiments.results import read_result
 
     (tmp_path / "digits.json").write_text(json.dumps({"study": "digits", "rows": {}}))
     with pytest.raises(

@@ -23,7 +23,8 @@ from everlearn.errors import BadInput, Notice
 from everlearn.experiments import run as runs
 from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
-from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.experiments.results import read_lines
+from everlearn.experiments.store import CHECKPOINT, Store
 from everlearn.learner import endings
 from everlearn.networks import MLP
 

@@ -19,8 +19,9 @@ from everlearn.errors import BadInput, EverlearnError, Notice, Stopped
 from everlearn.experiments import locks
 from everlearn.experiments import store as module
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.seals import sealed
-from everlearn.experiments.store import Damaged, Done, Edited, Recording, Store, read_lines, read_result
+from everlearn.experiments.results import read_lines, read_result
+from everlearn.experiments.seals import Damaged, Edited, sealed
+from everlearn.experiments.store import Done, Recording, Store
 
 EXPERIMENT = Experiment.of("er", memory=20, epochs=1)
 MEASURED = {"acc": 61.5, "bwt": None, "forgetting": None, "fwt": None, "matrix": [[61.5]]}

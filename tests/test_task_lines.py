@@ -6,7 +6,7 @@ from conftest import learner_of, toy
 
 import everlearn
 from everlearn import registry
-from everlearn.experiments.store import read_lines
+from everlearn.experiments.results import read_lines
 
 SMALL = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=1, batch=32)
 

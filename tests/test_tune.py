@@ -21,7 +21,8 @@ from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments import run as runs
 from everlearn.experiments import tune
 from everlearn.experiments.experiment import Experiment, load
-from everlearn.experiments.store import Store, alone
+from everlearn.experiments.locks import alone
+from everlearn.experiments.store import Store
 from everlearn.launchers import local
 
 optuna = pytest.importorskip("optuna")

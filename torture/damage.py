@@ -26,7 +26,8 @@ from everlearn.collection import collect, index
 from everlearn.errors import BadInput, EverlearnError, Notice
 from everlearn.experiments import records, run, seals
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import CHECKPOINT, Store, read_result
+from everlearn.experiments.results import read_result
+from everlearn.experiments.store import CHECKPOINT, Store
 
 SMALL = dict(classes=["0", "1", "2", "3"], tasks=2, epochs=2, batch=64, memory=20)
 CLAIM = "Damage to a file of a run or to a record is noticed in one sentence, or changes nothing."

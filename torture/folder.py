@@ -20,7 +20,8 @@ from pathlib import Path
 from record import Record, options
 
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import Store, read_lines, read_result
+from everlearn.experiments.results import read_lines, read_result
+from everlearn.experiments.store import Store
 from everlearn.launchers import perform
 
 CLAIM = "Processes at one study in one folder, killed at random: every run is done once and has the right bits."

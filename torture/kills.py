@@ -29,8 +29,8 @@ from everlearn.core import feeding
 from everlearn.core.plan import reservoir
 from everlearn.experiments import run as runs
 from everlearn.experiments.experiment import load
-from everlearn.experiments.results import RESULT
-from everlearn.experiments.store import CHECKPOINT, Store, read_lines
+from everlearn.experiments.results import RESULT, read_lines
+from everlearn.experiments.store import CHECKPOINT, Store
 from everlearn.launchers.local import cores
 
 CLAIM = "A run that is killed, at any instant, goes on and ends with the bits of one that was not killed."

@@ -187,7 +187,7 @@ def folders(experiments: Sequence[Experiment], store: Store) -> None:
 def report_failures(outcomes: Mapping[Experiment, dict | Exception]) -> None:
     """Say what went wrong, a line for each kind of error, and raise one error for all of them."""
     from everlearn.experiments.records import failures
-    from everlearn.experiments.store import Damaged
+    from everlearn.experiments.seals import Damaged
 
     runs_by: dict[str, list[str]] = {}
     for run, sentence in (wrong := failures(outcomes)).items():

@@ -32,24 +32,10 @@ from everlearn.core.state import as_bytes, from_bytes
 from everlearn.errors import MALFORMED, BadInput, EverlearnError, Notice, Stopped
 from everlearn.experiments import seals, sources
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.locks import ALIVE, Busy, alone
-from everlearn.experiments.results import LINES, RESULT, read_lines, read_opened, read_result, same, validation
-from everlearn.experiments.seals import Damaged, Edited
+from everlearn.experiments.locks import ALIVE, alone
+from everlearn.experiments.results import LINES, RESULT, read_opened, same
+from everlearn.experiments.seals import Damaged
 from everlearn.files import no_link, write_whole
-
-__all__ = [
-    "Busy",
-    "Damaged",
-    "Done",
-    "Edited",
-    "Recording",
-    "Store",
-    "alone",
-    "read_lines",
-    "read_result",
-    "same",
-    "validation",
-]
 
 CHECKPOINT, LOCK = "checkpoint", "lock"
 EVERY = 60  # seconds between checkpoints, unless $EVERLEARN_CHECKPOINT says otherwise

@@ -24,8 +24,9 @@ from everlearn.core import ranks
 from everlearn.data import Stream, streams
 from everlearn.errors import BadInput, EverlearnError
 from everlearn.experiments.experiment import Experiment, load
+from everlearn.experiments.locks import alone
 from everlearn.experiments.run import Run, choose, finish
-from everlearn.experiments.store import Store, alone
+from everlearn.experiments.store import Store
 from everlearn.spec import Spec, look_up
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials

@@ -21,7 +21,9 @@ from everlearn.core import ranks
 from everlearn.errors import FULL, BadInput, EverlearnError, foreign, located, short_of_memory
 from everlearn.experiments import failures, run
 from everlearn.experiments.experiment import Experiment, verify
-from everlearn.experiments.store import Busy, Damaged, Done, Store
+from everlearn.experiments.locks import Busy
+from everlearn.experiments.seals import Damaged
+from everlearn.experiments.store import Done, Store
 
 Report = Callable[[Experiment, dict], None]
 Outcome = tuple[Experiment, Exception | None]

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from everlearn.errors import Stopped
 from everlearn.experiments.experiment import Experiment
+from everlearn.experiments.locks import Busy
 from everlearn.experiments.run import choose
-from everlearn.experiments.store import Busy, Done, Recording, Store
+from everlearn.experiments.store import Done, Recording, Store
 from everlearn.launchers import PATIENCE, Job, attempted
 
 try:

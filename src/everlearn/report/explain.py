@@ -19,7 +19,7 @@ from everlearn.collection import history
 from everlearn.collection.history import Epoch, Spread
 from everlearn.errors import BadInput, printable
 from everlearn.experiments.experiment import Experiment
-from everlearn.experiments.store import read_lines, read_result
+from everlearn.experiments.results import read_lines, read_result
 from everlearn.report.classes import Classes, classes
 from everlearn.report.surface import FILE, WRONG, Surface, surface
 
