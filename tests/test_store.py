@@ -648,6 +648,17 @@ def test_a_run_begun_anew_has_no_records_and_no_checkpoint_of_the_one_before(sto
         raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("content", ["", '{"experiment": {"meth', "{}"])
+def test_what_a_killed_process_left_half_written_is_cleared(store, content):
+    part = store.part(EXPERIMENT)
+    part.mkdir(parents=True)
+    for name in ("result.json", "experiment.json", f".checkpoint.{'a' * 16}"):
+        (part / name).write_text(content)
+    files = {"experiment.json", "metrics.jsonl", "result.json", "weighting.safetensors"}
+    assert {path.name for path in record(store).iterdir()} == files and names(store) == [EXPERIMENT.name]
+    assert store.result(EXPERIMENT) == RESULT
+
+
 def test_a_run_in_the_way_of_none_keeps_the_checkpoint_until_it_is_in_its_place(store, monkeypatch):
     moves = []
     move = module._move
