@@ -21,7 +21,7 @@ from everlearn.experiments.published import Figure
 from everlearn.metrics import METRICS
 
 Digest = dict[str, Any]  # fields of a Run, without where it was found
-FORMAT = 4  # of digests: raised when they come to mean something else
+FORMAT = 4  # of digests in an index: raised when they come to mean something else
 KINDS = {  # by the keys they have
     "run": {"experiment", "class_il"},
     "study": {"rows"},
@@ -197,7 +197,7 @@ def _flat(experiment: Experiment) -> dict[str, Any]:
         **({"stream.source": stream.source[:8]} if stream.source else {}),
     }
     flat = bare.settings() | {"network": named.pop("network")} | named
-    for key in _written(experiment):  # rows of one method may differ in nothing else
+    for key in _written(experiment):  # rows may differ in nothing but the version of a source file
         flat[key] = getattr(experiment, key.partition(".")[0]).source[:8]
     return {key: plain(value) for key, value in flat.items() if key != "seed"}
 

@@ -80,7 +80,7 @@ class Look:
                 self._document(path, status, found, strange)
             elif not self._run(path, found) and depth < DEEPEST:
                 inner = self._folder(path, depth + 1)
-                saved = stat_of(path / LEARNER)  # by teach, say, beside the run it comes from: nothing to compare
+                saved = stat_of(path / LEARNER)  # by `teach` say: nothing to compare, and not foreign
                 found.add(inner if inner.anything() or saved else _nothing(path))
         if found.anything():
             found.add(strange)

@@ -11,7 +11,7 @@ from everlearn.errors import MALFORMED, parsed
 from everlearn.experiments import seals
 from everlearn.weightings.diagnostics import QUANTILES
 
-ENDS = ('{"event": "task"', '{"event": "review"')  # how lines begin that are written at the end of a task
+ENDS = ('{"event": "task"', '{"event": "review"')  # the beginnings of lines that are written at the end of a task
 PHASES = ("preset", "warm-up", "relation")
 
 
@@ -59,7 +59,7 @@ class TaskEnd:
     class_il: tuple[float, ...]
     task_il: tuple[float, ...]
     classes: tuple[int, ...] | None  # those of the task itself; None in runs from before they were written down
-    confusion: Confusion | None  # the same
+    confusion: Confusion | None  # None in runs from before it was written down
     memory: tuple[int, ...] | None  # samples of each class; None where there is no memory, too
 
 
@@ -68,7 +68,7 @@ class History:
     tasks: tuple[TaskEnd, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     validation: dict[str, float] = field(default_factory=dict)  # mean weights of validation samples at the end
-    damage: str | None = None  # why there is no more of it
+    damage: str | None = None  # why the history ends early
 
 
 def read(file: Path, epochs: bool = True) -> History:

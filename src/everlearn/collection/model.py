@@ -46,7 +46,7 @@ class Run:
     given: str  # the path that was asked for
     seed: int | None
     key: str  # the same for runs that differ in their seeds alone
-    recipe: str | None  # the same, whatever the precision; None where not all settings are known
+    recipe: str | None  # like key, but without the precision; None where not all settings are known
     title: str  # what its method and weighting are called together
     settings: dict[str, Any]  # by the names they are set by, without the seed; those that are known
     figures: Figures
@@ -57,8 +57,8 @@ class Run:
     sealed: bool  # it has checksums, and is what was written
     label: str | None = None  # of its row, where it came with one
     study: str | None = None
-    published: dict[str, dict[str, Figure | None]] | None = None  # where its document has it
-    validation: dict[str, float] = field(default_factory=dict)  # `validated`, where its document has it
+    published: dict[str, dict[str, Figure | None]] | None = None  # published figures, where its document has them
+    validation: dict[str, float] = field(default_factory=dict)  # `validated`, if its document has it
     repeats: tuple[Repeat, ...] = ()
     written: dict[str, str] = field(default_factory=dict)  # settings that are hashes of a file, and where that lies
     curves: Path | None = None  # a document with its losses and weights, beside a record without a folder

@@ -46,7 +46,7 @@ def _by_seed(run: Run) -> tuple[bool, int]:
 def _once(runs: Sequence[Run]) -> list[Run]:
     """Each seed once: what is there more often is a copy, or the same experiment run again."""
     kept: dict[Any, Run] = {}
-    for run in sorted(runs, key=lambda run: not run.matrices):  # those with the most to show first
+    for run in sorted(runs, key=lambda run: not run.matrices):  # those with accuracy matrices first
         seed = run.name if run.seed is None else run.seed
         if (first := kept.get(seed)) is None:
             kept[seed] = run

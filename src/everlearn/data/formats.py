@@ -27,7 +27,7 @@ Split = tuple[np.ndarray, np.ndarray]  # images, labels
 Parts = tuple[Split, Split, tuple[str, ...]]  # train, test, class names
 
 NPZ = ("x_train", "y_train", "x_test", "y_test")
-TIMES = 20  # its own size may a packed file unpack to, unless $EVERLEARN_UNPACKED says otherwise
+TIMES = 20  # a packed file may unpack to so many times its size, unless $EVERLEARN_UNPACKED says otherwise
 ALWAYS = 2**26  # bytes that any packed file may unpack to
 LARGEST = 2**28  # bytes of a file of a named data set, unpacked; the largest published one has 155 million
 PIECE = 2**20  # bytes that are read at a time
@@ -243,7 +243,7 @@ def words(array: np.ndarray, where: str) -> np.ndarray:
             named = array.astype(str)
             named.tolist()
             return named
-    except (ValueError, SystemError):  # in no alphabet
+    except (ValueError, SystemError):  # their bytes are no text
         pass
     raise BadInput(f"{where} is {array.dtype}: save the names of the classes as short words")
 

@@ -137,7 +137,7 @@ def _read_by(function: Any) -> dict[str, Any]:
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     around = {name: of for name, of in function.__globals__.items() if name in names}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):
-        with contextlib.suppress(ValueError):  # it is not there yet
+        with contextlib.suppress(ValueError):  # the variable has no value yet
             around[name] = cell.cell_contents
     return {name: of for name, of in around.items() if not isinstance(of, ModuleType)}
 
@@ -155,7 +155,7 @@ def _text(of: Any) -> str:
         text = textwrap.dedent(inspect.getsource(of))
     except (OSError, TypeError):  # typed at a prompt, or compiled
         return ""
-    # Of two on a line nobody knows which it is.
+    # Of two lambdas on a line nobody can tell which of them this is.
     return "" if of.__name__ == "<lambda>" and text.count("lambda") > 1 else text
 
 

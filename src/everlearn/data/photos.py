@@ -23,13 +23,13 @@ from everlearn.errors import BadInput, number, plural
 from everlearn.files import opened
 
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
-FOREIGN = (".avif", ".gif", ".heic", ".heif", ".tif", ".tiff")  # of pictures, too, and not read
+FOREIGN = (".avif", ".gif", ".heic", ".heif", ".tif", ".tiff")  # suffixes of pictures, too, but these are not read
 # What is read, whatever the suffix; Pillow also knows formats that run code.
 FORMATS = ("BMP", "DIB", "GIF", "JPEG", "PNG", "TIFF", "WEBP")
 GREY = {"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"}  # the Pillow modes without colour
 SIZE = 64  # pixels a side, where pictures differ in size and none is asked for
 LARGEST = 2**14  # pixels a side that can be asked for
-PIXELS = 89_478_485  # of a picture, unless $EVERLEARN_PIXELS says otherwise: Pillow's own limit, a quarter of a GiB
+PIXELS = 89_478_485  # most of a picture, unless $EVERLEARN_PIXELS says otherwise: Pillow's limit, a quarter of a GiB
 TURNS = {  # EXIF's orientation, and what undoes it
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -138,7 +138,7 @@ def _eight_bits(image: Any) -> Any:
     """Sixteen bits, which Pillow would clip at 255, as eight; of more nobody knows which value is white."""
     if image.mode[0] not in "IF":
         return image
-    if image.mode == "F" or (image.mode == "I" and image.format != "PNG"):  # Pillow had a PNG's 16 bits as I
+    if image.mode == "F" or (image.mode == "I" and image.format != "PNG"):  # which older Pillows give 16-bit PNGs
         raise Unreadable(f"more than 16 bits per channel, mode {image.mode}")
     from PIL import Image
 
@@ -158,7 +158,7 @@ def _opened(path: Path) -> Iterator[Any]:
         with warnings.catch_warnings(), opened(path) as file:
             if not os.fstat(file.fileno()).st_size:
                 raise Unreadable("empty")
-            warnings.simplefilter("ignore")  # Pillow's, about metadata
+            warnings.simplefilter("ignore")  # Pillow warns about metadata
             with _header(Image, file) as image:
                 if image.width * image.height > most:
                     raise Unreadable(f"{image.width}x{image.height}, more than the {most:,} pixels of EVERLEARN_PIXELS")
@@ -235,7 +235,7 @@ def _common(looks: Collection[Shape], size: tuple[int, int] | None, channels: in
 
 def _room(count: int, shape: Shape) -> np.ndarray:
     try:
-        if count * math.prod(shape) > _memory():  # else the system would end us while it is filled
+        if count * math.prod(shape) > _memory():  # else the system may kill the process while the array is filled
             raise MemoryError
         return np.empty((count, *shape), np.uint8)
     except (MemoryError, ValueError):

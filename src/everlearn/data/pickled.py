@@ -94,7 +94,7 @@ def _built(name: str, argument: Any, stack: list[Any]) -> None:
         _a(list, stack[-1]).extend(items)
     elif name in ("SETITEM", "SETITEMS"):
         items = [*reversed((stack.pop(), stack.pop()))] if name == "SETITEM" else _since_mark(stack)
-        keys = [_a((str, bytes), key) for key in items[::2]]  # of others the hashes could all be one, or never end
+        keys = [_a((str, bytes), key) for key in items[::2]]  # hashing other keys could take for ever
         _a(dict, stack[-1]).update(zip(keys, items[1::2], strict=True))
     elif name in ("GLOBAL", "STACK_GLOBAL"):
         named = argument if name == "GLOBAL" else " ".join(reversed((stack.pop(), stack.pop())))

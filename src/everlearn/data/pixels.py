@@ -27,7 +27,7 @@ class Pixels:
     top: int = 255
     dtype: torch.dtype = torch.float32
     device: Device = "cpu"
-    # Made of these by __post_init__, and so no fields.
+    # Computed from the fields by __post_init__, and so no fields themselves.
     scale: ClassVar[Tensor]
     shift: ClassVar[Tensor]
 

@@ -103,7 +103,7 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
             raise BadInput("sparse samples are not supported; .toarray() makes them dense")
         try:
             array = np.asarray(of)
-        except (ValueError, TypeError, RuntimeError):  # parts of several shapes
+        except (ValueError, TypeError, RuntimeError):  # its parts have several shapes
             raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
         if np.ma.is_masked(of):
             raise BadInput("samples with masked values cannot be learned from; fill them, such as with .filled(0)")
@@ -116,7 +116,7 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
         if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
             first = tables.first_word(array, () if number is None else (number,), tables.columns(of))
             raise BadInput(f"samples of type {array.dtype}; they must be numbers{first}")
-        if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch knows few of these
+        if array.dtype.kind == "u" and array.dtype != np.uint8:  # torch has few operations on these types
             array = array.astype(np.int64)
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
         of = torch.from_numpy(array if array.flags.writeable else np.asarray(_Shared(array)))
@@ -131,7 +131,7 @@ class _Shared:
     """A read-only array, such as a table's, as one torch takes without a copy or a warning: nobody writes to it."""
 
     def __init__(self, array: np.ndarray):
-        self.array = array  # whose memory it is
+        self.array = array  # keeps the memory alive that the interface points to
         self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
 
 

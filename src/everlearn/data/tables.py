@@ -35,9 +35,9 @@ def missing(value: Any) -> bool:
     """Is it a gap in a table: None, NaN, or what pandas has for it?"""
     try:
         return value is None or bool(value != value)
-    except TypeError:  # of pandas' NA nobody can tell
+    except TypeError:  # pandas' NA has no truth value
         return True
-    except (ValueError, RuntimeError):  # an array, a tensor
+    except (ValueError, RuntimeError):  # a comparison of arrays or tensors has no truth value either
         return False
 
 

@@ -24,7 +24,7 @@ CLASSES, EACH, TESTED = 200, 500, 10_000
 # Of the names, labels and pictures that `content` reads. Of its authors only the zip has a checksum; this one was taken
 # of a copy with 500 + 50 pictures in each of the 200 classes.
 PUBLISHED = "72c4fcbec8afd86dc514e10c1d0fe0e403ccbefa7e73d17a796eba66e063ff0e"
-MANY, AGAIN = 10_000, 10.0  # so many files are not looked at again within so many seconds, in a process
+MANY, AGAIN = 10_000, 10.0  # a folder of more than MANY files is looked at again after AGAIN seconds
 _seen: dict[str, tuple[float, verified.Stamp]] = {}  # when it looked at a folder, and what it saw
 
 

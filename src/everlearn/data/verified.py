@@ -17,7 +17,7 @@ from everlearn.errors import MALFORMED, parsed
 from everlearn.files import opened, write_whole
 
 MEMORY = "~/.cache/everlearn/verified.json"
-LARGEST = 2**20  # bytes of it that are read
+LARGEST = 2**20  # at most so many bytes of it are read
 SETTLED = 2_000_000_000  # ns; a file changed within them may change again without its time changing
 
 _known: dict[tuple[str, str], str] = {}  # what this process knows: the digest of a path with a stamp

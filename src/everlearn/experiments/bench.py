@@ -51,7 +51,7 @@ class Shapes(NamedTuple):
     stream: str
     network: str
     batch: int
-    steps: int  # an epoch
+    steps: int  # per epoch
 
 
 SHAPES = {"cuda": Shapes("cifar10", "resnet18", 32, 100), "cpu": Shapes("digits", "mlp", 10, 100)}
@@ -138,7 +138,7 @@ def measure(method: str, device: str, way: Way, memory: int = 200) -> dict:
 
     def work(number: int):
         for step, _ in enumerate(learners[number].updating(tasks[0])):
-            if step == 2:  # recorded by now
+            if step == 2:  # by now the step is recorded as a CUDA graph
                 first.append(time.perf_counter() - start)
             yield
         for _ in learners[number].updating(tasks[1], lambda record: seconds[number].append(record["seconds"])):

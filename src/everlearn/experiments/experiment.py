@@ -43,7 +43,7 @@ class Experiment:
     method: Spec
     weighting: Spec
     stream: Spec
-    network: Spec | None  # None: as the data, which are not here, suggest
+    network: Spec | None  # None: it depends on the data, which are not here
     training: Training
     memory: int | str  # rows, 0 where the method keeps none; `balanced:500` where classes share them equally
     seed: int

@@ -47,7 +47,7 @@ def clear(store: Store, experiments: Iterable[Experiment]) -> None:
     notes = [*store.root.glob(f"*{SUFFIX}")]
     again = {_unversioned(experiment.document()) for experiment in experiments} if notes else set()
     for path in notes:
-        with contextlib.suppress(OSError, *MALFORMED):  # whoever wrote it
+        with contextlib.suppress(OSError, *MALFORMED):  # the file may be anything
             if _unversioned(seals.read(path)["experiment"]) in again:
                 path.unlink(missing_ok=True)
 

@@ -81,7 +81,7 @@ def _alive(file: Path) -> Iterator[bool]:
 
     def beat() -> None:
         while not ended.wait(BEAT):
-            with contextlib.suppress(OSError):  # missed once, it is tried again
+            with contextlib.suppress(OSError):  # one touch may be missed: there is another soon
                 os.utime(own)
 
     threading.Thread(target=beat, daemon=True).start()
@@ -104,7 +104,7 @@ def _created(file: Path) -> int | None:
         except FileExistsError:
             if not _stale(file):
                 return None
-            aside = file.with_name(f"{file.name}.{uuid.uuid4().hex}")  # of two that take it over one finds it gone
+            aside = file.with_name(f"{file.name}.{uuid.uuid4().hex}")  # of two that take it over, one finds it gone
             with contextlib.suppress(FileNotFoundError):
                 file.rename(aside)
                 if not _stale(aside):  # it was taken over in between, and is given back

@@ -36,8 +36,8 @@ from everlearn.weightings.base import Weighting
 
 Report = Callable[[dict], None]
 Steps = Generator[None, None, dict]
-Save = Callable[..., None]  # of a function that gives the state, and whether it has to be now
-TELL = 0.5  # seconds between two words on how far a run is within an epoch
+Save = Callable[..., None]  # is given a function that returns the state, and whether to save at once
+TELL = 0.5  # seconds between two reports on how far a run is within an epoch
 AGREE = 16  # steps between two times that ranks agree on whether to write a checkpoint
 _turn = threading.RLock()  # torch's generators, its threads and forward mode are one for all threads of a process
 
@@ -167,7 +167,7 @@ def recorded(
                     endings.let_through()
 
             saved = ranks.broadcast_object(recording.resumed)
-            with contextlib.suppress(*MALFORMED):  # of another version it may not be there
+            with contextlib.suppress(*MALFORMED):  # a checkpoint of another version may not have it
                 task, epoch, _ = (saved or {})["at.learner.progress"].tolist()
                 if report:
                     step = int((saved or {}).get("at.epoch.step", 0))

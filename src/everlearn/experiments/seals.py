@@ -23,7 +23,7 @@ from everlearn.learner.saved import LEARNER, NETWORK
 SEAL, FILES = "seal", "files"
 KIND = "sha256:"
 LARGEST = 1 << 26  # bytes of a document
-OWN = (LEARNER, NETWORK)  # large, with checksums of their own that their reader looks at: here their size has to do
+OWN = (LEARNER, NETWORK)  # large files whose readers compare checksums inside them; here only their size is compared
 ANYWAY = "--accept-edited (of compare, report, watch, explain, again and study) takes it as it is"
 
 
@@ -77,7 +77,7 @@ def sums(folder: Path, leaving: tuple[str, ...]) -> dict[str, dict[str, Any]]:
 def check(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse files that are not what was written."""
     for name, written in files.items():
-        file = os.path.join(folder, os.path.basename(name))  # as words: ten thousand runs are checked for a table
+        file = os.path.join(folder, os.path.basename(name))  # no Path, which is slower: a table may be of 10,000 runs
         try:
             status = os.stat(file)
             same = stat.S_ISREG(status.st_mode) and status.st_size == written["bytes"]

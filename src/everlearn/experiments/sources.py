@@ -10,7 +10,7 @@ from everlearn.experiments.experiment import Experiment, built_in
 from everlearn.spec import look_up
 
 ARCHIVE = "source.zip"
-LONG_AGO = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same files are the same bytes
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the date of every file in it, so that the same files always give the same bytes
 
 
 def archive(experiment: Experiment) -> bytes | None:

@@ -44,7 +44,7 @@ OF, LENGTH, RECORDS = "records.of", "records.length", "records.sha256"
 WORKING = (LOCK, LOCK + ALIVE, CHECKPOINT)  # files of a run that is not complete
 MOVES_OPEN = os.name != "nt"  # Windows moves no folder with an open file in it
 PAUSES = (0.05, 0.5, 2.0)  # seconds between attempts at a move: a network folder may fail once
-LEFT = re.compile(r"\.(.+\.part\.\w+|\d+\.probe)")  # on its way out when its process was killed
+LEFT = re.compile(r"\.(.+\.part\.\w+|\d+\.probe)")  # names of what was being removed when its process was killed
 
 
 class Done(BadInput):
@@ -85,7 +85,7 @@ class Store:
             return None
         path = self.path(experiment)
         found = read_opened(path, self.edited)
-        # What a run wrote of its settings itself saves working it out, where it is sure to be what was written.
+        # The hash that a run wrote down itself saves computing it anew; in a sealed result it can be relied on.
         known = found.document.get("provenance", {}).get("settings") if found.sealed else None
         if known != experiment.hash and not same(experiment, found.document["experiment"]):
             raise Damaged(f"{path} holds the result of another experiment; remove the folder or use --fresh")
@@ -112,7 +112,8 @@ class Store:
             _remove(self.root / name)
         for experiment in experiments:
             if f"{experiment.name}.old" in there or {experiment.name, f"{experiment.name}.part"} <= there.keys():
-                with contextlib.suppress(BadInput, OSError):  # another process is at it; or it will be said by its run
+                # Another process is at work on it, or its run will say what is wrong.
+                with contextlib.suppress(BadInput, OSError):
                     self._recover(experiment)
 
     def _recover(self, experiment: Experiment) -> None:
@@ -173,7 +174,7 @@ def _seal(part: Path) -> None:
     if not (part / RESULT).exists():
         raise EverlearnError(f"the run in {part} ended without a result")
     result = seals.opened(seals.read(part / RESULT))
-    if result.sealed:  # it was made elsewhere, and its files have come a long way
+    if result.sealed:  # the run was made on another machine, and its files may have been damaged on the way
         seals.check(part, result.files)
     else:
         whole = seals.sealed(result.document, seals.sums(part, leaving=(RESULT, *WORKING)))
@@ -345,7 +346,7 @@ class Recording:
         self.file(RESULT, spelled(document))
 
     def tensors(self, name: str, tensors: dict) -> None:
-        # Not by safetensors itself: a full disk is to be an OSError like any other.
+        # Not written by safetensors itself, so that a full disk raises OSError as everywhere.
         self.file(f"{name}.safetensors", _bytes(tensors))
 
     def file(self, name: str, content: bytes) -> None:

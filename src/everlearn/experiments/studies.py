@@ -25,15 +25,15 @@ from everlearn.experiments.axes import axis
 from everlearn.experiments.experiment import Experiment, settable
 from everlearn.spec import KINDS, look_up
 
-Grid = dict[str, Experiment]  # by a table's row label its experiment, of seed 0
-Rows = dict[str, list[Experiment]]  # and the same with every seed
+Grid = dict[str, Experiment]  # the experiment of each row of a table, by the row's label; its seed is 0
+Rows = dict[str, list[Experiment]]  # the same, with an experiment for every seed
 Overrides = Mapping[str, Any]
 
 FAMILIES = {"er": "rer", "er-ace": "rer-ace", "der++": "rder"}  # a baseline and its relational version
 SIX = tuple(itertools.chain(*FAMILIES.items()))
 RULES = tuple(f"{base}+consolidate" for base in FAMILIES)  # beside the relational ones in every table
 MOST = 20_000  # runs of a study, unless more are asked for
-# Bounds outside; regularisers, constraints, selections, rehearsal and relations.
+# The two bounds first and last; between them regularisation, gradient constraints, selection, rehearsal, relations.
 LITERATURE = ("finetune", "oewc", "si", "lwf", "agem", "gem", "icarl", "gss", *SIX, "joint")
 # Where the code behind the published tables leaves the method's own paper.
 AS_PUBLISHED = ({"name": "lwf", "head": "all"}, {"name": "icarl", "reduction": "mean"})
@@ -185,12 +185,13 @@ OWN = {"er": (1, 1), "der++": (1, 0.2, 0.5)}
 WAYS = ("balanced", "averaged", "normalised", "consolidate", "annealed")
 
 
-# Methods and the baselines they are compared with. Is it the relation, or the phase? The relation; with another outer
-# batch, with the same weights for all rows, without the step's size; a rule; a small step. And what should the weights
-# be good for?
+# Methods, and the baseline each is compared with. PHASE asks whether a gain comes from the weights that the relation
+# learns or from having a phase after the warm-up at all. Beside the relation it has three variants of it, with another
+# outer batch, with one weight for all rows, and without its effect on the size of the step; then two rules that learn
+# nothing, to rehearse alone and to take smaller steps. OUTER asks which loss the weights should lower.
 PHASE = {m: base for base in OWN for m in (base, FAMILIES[base], *(f"{base}+{way}" for way in WAYS))}
 OUTER = dict.fromkeys(("der++", "rder", "der+++labelled", "der+++consolidate"), "der++")
-# The net weighs all terms, or new samples' alone, the memory's as they are fixed.
+# Here the net weighs the new samples' terms alone; those of the memory keep their fixed weights.
 OPTIONS: Overrides = {
     "rder, new alone": {"method": "rder", "learned": "new"},
     "der+++labelled, new alone": {"method": "der+++labelled", "learned": "new"},

@@ -31,7 +31,7 @@ from everlearn.spec import Spec, look_up
 
 FORMAT = 1  # part of the file's name: raised when the same settings come to mean other trials
 RANGE = (0.05, 5.0)  # of each weight but the new samples', which stays as it is
-STARTUP = 5  # trials before those that went before guide and prune
+STARTUP = 5  # so many trials are random; later ones are guided by those before them, and may be pruned
 HOLDOUT = 0.1
 
 
@@ -255,7 +255,7 @@ def _open(path: Path, fresh: bool):
         for stale in study.get_trials(states=(optuna.trial.TrialState.RUNNING,)):
             study.tell(stale.number, state=optuna.trial.TrialState.FAIL)
         return study
-    except (LookupError, TypeError, ValueError, RuntimeError, AssertionError) as error:  # of what it holds
+    except (LookupError, TypeError, ValueError, RuntimeError, AssertionError) as error:  # by its content
         if isinstance(error, optuna.exceptions.StorageInternalError):
             raise
         raise EverlearnError(f"the trials' file {path} is damaged ({error}); remove it to begin again") from None

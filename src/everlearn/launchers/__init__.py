@@ -141,7 +141,7 @@ def failure(error: Exception) -> Exception:
     """
     trace = "".join(traceback.format_exception(error))
     home = type(error).__module__.partition(".")[0]  # an error of another package may not survive the way
-    # Of a run's own files; somebody's method reads others.
+    # An OSError is ours if it is about the run's files, and not about one that a user's method reads.
     files = isinstance(error, OSError) and (error.errno in FULL or not foreign(error))
     ours = files or isinstance(error, EverlearnError) or short_of_memory(error)
     if not (ours and home in ("builtins", "everlearn", "torch")):

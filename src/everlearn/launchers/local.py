@@ -52,14 +52,12 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
 
 PLACE = ("task", "epoch", "step")
 PASSED = (*PLACE, "event", "steps", "tasks")  # what is passed on of a record
-SHORT = 60  # bytes, of at most 107 with the socket's own
+SHORT = 60  # bytes of the temporary folder's path: with a socket's name in it, it may have 107
 BEGUN = "begun"  # what a worker says of itself when it takes up a run
 ENDED = 1  # its exit code when it is told to end
 MOST = 5  # runs on one GPU; more gain little
-SMALL, LARGE = (
-    0.5,
-    4.0,
-)  # GiB per run of a small and of a larger network, generously: benchmarks/results has the figures
+# GiB that a run of a small and of a larger network may need, generously: benchmarks/results has the figures.
+SMALL, LARGE = 0.5, 4.0
 
 
 def fitting(todo: Sequence[Experiment], job: Job) -> int:
@@ -120,8 +118,8 @@ def spread(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -
 
 
 def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) -> Iterator[Outcome]:
-    # One process imports for all, and has no threads a fork would copy half-way. It is reached by a socket in the
-    # folder of passing files, and a socket's name has a limit.
+    # One process imports for all workers and has no threads, which a fork would copy in the middle of something. It
+    # is reached by a socket in the temporary folder, and the length of a socket's path is limited.
     serves = hasattr(os, "fork") and len(os.fsencode(tempfile.gettempdir())) <= SHORT
     context: Any = multiprocessing.get_context("forkserver" if serves else "spawn")
     if serves:
@@ -129,7 +127,7 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
     with endings.exits(late=True), _uninterrupted():
         records = context.Queue()
         pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(records,))
-    processes, begun = {}, {}  # by number, and of each run that of its process
+    processes, begun = {}, {}  # processes by their number, and by run the number of the process that began it
 
     def pass_on() -> None:
         with contextlib.suppress(queue.Empty):
@@ -157,7 +155,7 @@ def _pool(todo: Sequence[Experiment], job: Job, report: Report, workers: int) ->
         pool.shutdown()
         pass_on()
         at_work = [experiment for experiment in running.values() if experiment in begun]
-        # The pool ends the others, which is an exit of theirs.
+        # The pool terminates the others: these exit codes are no deaths.
         dead = {n for n, process in processes.items() if process.exitcode not in (None, 0, ENDED, -signal.SIGTERM)}
         lost = [experiment for experiment in at_work if begun[experiment] in dead]
         if processes and not begun and not dead:
@@ -230,9 +228,9 @@ def _begin(records) -> None:
     global _records
     _records, sys.stdout = records, sys.stderr  # what somebody's code prints; stdout is for results
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore", Notice)  # said by the parent, which has looked at the data
-    gc.freeze()  # what the imports left need not be looked through again
-    records.cancel_join_thread()  # what nobody reads any more must not hold up the end
+    warnings.simplefilter("ignore", Notice)  # the parent process has looked at the data and given the notices
+    gc.freeze()  # the garbage collector need not look through all that was imported
+    records.cancel_join_thread()  # records that nobody reads any more must not delay the exit
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     threading.Thread(target=lambda: (parent.join(), os.kill(os.getpid(), signal.SIGTERM)), daemon=True).start()

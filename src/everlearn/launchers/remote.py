@@ -31,7 +31,8 @@ def run_there(job: Job, experiment: Experiment, folder: Path | None = None) -> F
     """
     with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
         own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
-        while isinstance(error := attempted(own, experiment), Busy):  # given up for lost, and yet alive
+        # An earlier attempt may have been given up as lost and be running still.
+        while isinstance(error := attempted(own, experiment), Busy):
             time.sleep(PATIENCE)
         return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
 

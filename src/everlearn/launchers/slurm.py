@@ -79,7 +79,7 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
                     del out[experiment]
                     try:
                         outcome = handle.result()
-                    except submitit.core.utils.UncompletedJobError as error:  # it died without a word
+                    except submitit.core.utils.UncompletedJobError as error:  # the job died without a result
                         lost[experiment] += 1
                         if lost[experiment] <= AGAIN:
                             waiting.append(experiment)

@@ -238,7 +238,7 @@ def differences(collection: Collection) -> Sheet | None:
         its = {kinds[label] for label in values}
         if without := [label for label in rows if label not in values and (key in EVERY or kinds[label] in its)]:
             having.setdefault(shown(None), []).extend(without)
-        if len(having) > 1:  # else only other methods or weightings have it, and all of these the same
+        if len(having) > 1:  # else no other method or weighting has the setting, and all rows that have it agree
             for number, (value, labels) in enumerate(sorted(having.items(), key=lambda of: -len(of[1]))):
                 table.add_row("" if number else printable(key), printable(value), printable(_listed(labels)))
     return table if table.rows else None

@@ -24,7 +24,7 @@ class Lost(NamedTuple):
 class Classes:
     learned: dict[int, int]  # the task each class was learned in
     accuracy: dict[int, tuple[float, ...]]  # of each class that was tested, after each task, in %
-    lost: tuple[Lost, ...]  # what appeared since a class was learned, the largest first
+    lost: tuple[Lost, ...]  # confusions that grew since a class was learned, the largest first
     memory: tuple[tuple[int, ...], ...]  # samples of each class after each task; empty where there is no memory
 
     def loss(self, label: int) -> float:

@@ -181,7 +181,7 @@ def _related(
         shape = surface(folder, known, learned)
     notes, preset = tuple(_notes(known, tasks, shape)), preset or (1.0,) * len(terms)
     found = replace(e, terms=terms, preset=preset, epochs=known, tasks=ends, surface=shape, notes=notes)
-    _ = found.lines  # worked out now, so that a weight that is not there shows here
+    _ = found.lines  # computed now, so that a missing weight is noticed here
     return found
 
 

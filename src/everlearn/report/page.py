@@ -21,7 +21,7 @@ KINDS = {
     "proposed": "proposed, not in use yet",
     "preset": "preset, in use (shaded phases)",
 }
-MOST = 60  # rows of what was forgotten
+MOST = 60  # rows in the table of what was forgotten
 TEMPLATES = Environment(
     loader=FileSystemLoader(svg.TEMPLATES),
     autoescape=True,

@@ -26,7 +26,7 @@ LATEX = {c: f"\\{c}" for c in "{}$&#_%"} | {
     "…": r"\ldots{}",
 }
 ACCENTS = {"\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0308": '"', "\u030c": "v", "\u0327": "c"}
-LIGATURES = "-',"  # two of them would become one sign
+LIGATURES = "-',"  # LaTeX joins two of them into one sign
 FORMULAS = ("=", "+", "-", "@")  # what makes a cell of a spreadsheet a formula
 
 

@@ -156,7 +156,7 @@ def alike(rows: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
             unlike.append(f"{key} {usual}, but " + ", ".join(f"{one} in {'; '.join(values[one])}" for one in others))
         elif usual != "as usual" and not any(says(label, setting) for label in rows):
             shared.append(f"{key} {usual}")
-        elif usual != "as usual":  # the other rows say theirs in their labels
+        elif usual != "as usual":  # the other rows name their value in their labels
             unlike.append(f"{key} {usual} in {'; '.join(values[usual])}")
     return shared, unlike
 

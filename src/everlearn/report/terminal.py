@@ -18,7 +18,7 @@ from everlearn.report.rounding import decimals, signed
 from everlearn.report.sheet import Sheet
 from everlearn.report.surface import CELLS
 
-WIDEST = 110  # a plot does not grow with the screen for ever
+WIDEST = 110  # columns of a plot, however wide the screen is
 ROWS = 10  # of a table: beyond them the most telling ones
 INKS = ("color(166)", "color(33)", "color(134)", "color(64)")  # of terms, legible on light and dark
 HARM, HELP = "color(162)", "color(30)"

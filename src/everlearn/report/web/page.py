@@ -55,7 +55,7 @@ def charts() -> bool:
 def embedded(value: Any) -> Markup:
     """JSON for a script element: with every `<` written as a number no word in it ends the element."""
     words = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    words = words.encode("utf-8", "replace").decode()  # half of a pair of code units is no text
+    words = words.encode("utf-8", "replace").decode()  # a lone surrogate cannot be encoded
     return Markup(words.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
 
 

@@ -12,7 +12,7 @@ from everlearn.collection.model import SETTINGS
 from everlearn.report.web.rounding import rounded
 
 LOCKS = Path("/proc/locks")  # what is locked on this machine, where the system says it
-RECENT = 20  # epochs that say how long the next ones take
+RECENT = 20  # epochs from which the time of the next ones is estimated
 POINTS = 200  # of a curve
 
 

@@ -15,7 +15,7 @@ from everlearn.report.web.data import block
 from everlearn.report.web.page import embedded, rendered
 
 HERE, PORT = "127.0.0.1", 8787
-EVERY = 1000  # milliseconds between two questions of the page
+EVERY = 1000  # milliseconds between two requests of the page for new data
 HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
