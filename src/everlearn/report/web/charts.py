@@ -38,9 +38,11 @@ def _inks() -> list[alt.Parameter]:
     return [alt.param(name="weak", value="#1d2129"), alt.param(name="strong", value="#ffffff")]
 
 
-def _zoom() -> alt.Parameter:
-    """A parameter for moving about: drag to move, the wheel with Shift to zoom, a double click to go back."""
-    return alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
+def _zoom(legend: Legend) -> list[alt.Parameter]:
+    """On the page, and in no figure: drag to move, the wheel with Shift to zoom, a double click to go back."""
+    if legend is not None:
+        return []
+    return [alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")]
 
 
 def _colour(legend: Legend) -> alt.Color:
@@ -73,17 +75,13 @@ def average(legend: Legend = None) -> Any:
             spread="isValid(datum.std) ? format(datum.std, '.2f') : '–'",
         )
     )
-    y = alt.Y("mean:Q", title=MEAN, scale=ROOMY)
-    x, tips = (
-        TASKS,
-        [_tip("label:N", "row"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f"), _tip("spread:N", "±")],
-    )
+    x, y = TASKS, alt.Y("mean:Q", title=MEAN, scale=ROOMY)
+    tips = [_tip("label:N", "row"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f"), _tip("spread:N", "±")]
     colour, detail = _colour(legend), alt.Detail("row:N")
     band = base.mark_area(opacity=0.13).encode(x, alt.Y("low:Q", title=MEAN), alt.Y2("high:Q"), colour, detail)
     line = base.mark_line().encode(x, y, colour, alt.StrokeDash("dash:N", scale=None, legend=None), detail)
     points = base.mark_point(filled=True, size=45, opacity=1).encode(x, y, colour, _shape(legend), detail, tooltip=tips)
-    zoom = [] if legend is not None else [_zoom()]
-    chart = alt.layer(band, line, points.add_params(*zoom)).add_params(*_params("rows", "setting"))
+    chart = alt.layer(band, line, points.add_params(*_zoom(legend))).add_params(*_params("rows", "setting"))
     return chart.properties(height=340)
 
 
@@ -102,13 +100,11 @@ def _matrix() -> alt.Chart:
 def stream(legend: Legend = None) -> Any:
     """The accuracy of each task over the stream, from when it was learned; a line per task of one row."""
     base = _matrix().transform_filter("datum.task <= datum.after")
-    y = alt.Y("mean:Q", title="accuracy of each task, %", scale=alt.Scale(domain=[0, 100], padding=6))
-    x = TASKS
+    x, y = TASKS, alt.Y("mean:Q", title="accuracy of each task, %", scale=alt.Scale(domain=[0, 100], padding=6))
     colour = alt.Color("task:O", title="task", legend=alt.Legend(orient="bottom", columns=10))
     tips = [_tip("task:Q", "task"), _tip("after:Q", "after task"), _tip("mean:Q", "%", ".2f")]
     points = base.mark_point(filled=True, size=45, opacity=1).encode(x, y, colour, tooltip=tips)
-    zoom = [] if legend is not None else [_zoom()]
-    line = base.mark_line().encode(x, y, colour).add_params(*zoom)
+    line = base.mark_line().encode(x, y, colour).add_params(*_zoom(legend))
     return alt.layer(line, points).add_params(*_params("row", "setting")).properties(height=HEIGHT)
 
 
@@ -202,11 +198,10 @@ def weights(legend: Legend = None) -> Any:
     band = base.mark_area(opacity=0.2).encode(
         x, alt.Y("low:Q", title="weight"), alt.Y2("high:Q"), colour, alt.Detail("task:N")
     )
-    zoom = [] if legend is not None else [_zoom()]
     line = base.mark_line(point=alt.OverlayMarkDef(size=18)).encode(
         x, alt.Y("mean:Q", title="weight"), colour, alt.Detail("task:N"), tooltip=tips
     )
-    return alt.layer(band, line.add_params(*zoom)).add_params(*_params("row")).properties(height=HEIGHT)
+    return alt.layer(band, line.add_params(*_zoom(legend))).add_params(*_params("row")).properties(height=HEIGHT)
 
 
 def surface(legend: Legend = None) -> Any:
@@ -245,7 +240,6 @@ def similarity(legend: Legend = None) -> Any:
     Rows of all streams are in it: it is there to set similar tasks against others."""
     data = alt.Chart(alt.NamedData("runs")).transform_filter(f"{SOME} && isValid(datum.to_new)")
     scale = alt.Scale(domain=alt.DomainUnionWith(unionWith=[0, 1]), padding=8, nice=False)
-    zoom = [] if legend is not None else [_zoom()]
     return (
         data.mark_point(filled=True, size=80, opacity=0.8)
         .encode(
@@ -260,7 +254,7 @@ def similarity(legend: Legend = None) -> Any:
                 _tip("to_old:Q", "old", ".4f"),
             ],
         )
-        .add_params(*_params("rows", "setting"), *zoom)
+        .add_params(*_params("rows", "setting"), *_zoom(legend))
         .properties(height=300)
     )
 
@@ -292,8 +286,8 @@ def tradeoff(legend: Legend = None) -> Any:
         _shape(legend),
         tooltip=[_tip("label:N", "row"), _tip("learned:Q", "learned", ".2f"), _tip("kept:Q", "kept", ".2f")],
     )
-    zoom = [] if legend is not None else [_zoom()]
-    return alt.layer(seeds, means.add_params(*zoom)).add_params(*_params("rows", "setting")).properties(height=300)
+    chart = alt.layer(seeds, means.add_params(*_zoom(legend))).add_params(*_params("rows", "setting"))
+    return chart.properties(height=300)
 
 
 def cost(legend: Legend = None) -> Any:
@@ -302,7 +296,6 @@ def cost(legend: Legend = None) -> Any:
     mean = data.transform_aggregate(
         minutes="mean(minutes)", acc="mean(acc)", groupby=["row", "label", "colour", "shape"]
     )
-    zoom = [] if legend is not None else [_zoom()]
     return (
         mean.mark_point(filled=True, size=120, opacity=1)
         .encode(
@@ -312,7 +305,7 @@ def cost(legend: Legend = None) -> Any:
             _shape(legend),
             tooltip=[_tip("label:N", "row"), _tip("minutes:Q", "minutes", ".2f"), _tip("acc:Q", "ACC, %", ".2f")],
         )
-        .add_params(*_params("rows", "setting"), *zoom)
+        .add_params(*_params("rows", "setting"), *_zoom(legend))
         .properties(height=HEIGHT)
     )
 
