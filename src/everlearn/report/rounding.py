@@ -1,8 +1,10 @@
-"""Numbers as people read them: how many digits they need, and where an axis has its marks."""
+"""Numbers as short as they may be: how many digits they need, and where an axis has its marks."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def decimals(size: float, least: int = 0, most: int = 6) -> int:
@@ -19,3 +21,20 @@ def ticks(top: float, about: int = 5) -> list[float]:
     power = 10 ** math.floor(math.log10(top / about))
     step = next(step for step in (power, 2 * power, 5 * power, 10 * power) if top / step <= about + 0.5)
     return [i * step for i in range(math.floor(top / step + 1e-9) + 1)]
+
+
+def rounded(value: Any, places: int) -> Any:
+    """Every float in lists and mappings with so many decimals, and without a point where it is whole.
+
+    What is no finite number is None: JSON has none.
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        short = round(value, places)
+        return int(short) if short == int(short) else short
+    if isinstance(value, Mapping):
+        return {key: rounded(of, places) for key, of in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [rounded(of, places) for of in value]
+    return value

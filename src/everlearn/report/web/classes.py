@@ -7,7 +7,7 @@ from typing import Any
 
 from everlearn.collection import Run, TaskEnd
 from everlearn.report.classes import Shares, shares
-from everlearn.report.web.rounding import rounded
+from everlearn.report.rounding import rounded
 
 SETS = ("confusion", "classes", "memory")
 CELLS = 24_000  # of confusion matrices on one page

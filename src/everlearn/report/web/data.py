@@ -10,8 +10,8 @@ from everlearn.collection import Collection, Row, Run
 from everlearn.collection.model import SETTINGS
 from everlearn.collection.rows import ALWAYS, labels, shown, usual
 from everlearn.metrics import METRICS, spread
+from everlearn.report.rounding import rounded
 from everlearn.report.web import classes, progress, relation
-from everlearn.report.web.rounding import rounded
 
 Block = dict[str, Any]
 # Okabe and Ito's colours, four of them darker so that each has a contrast of 3 on white and on a dark page.

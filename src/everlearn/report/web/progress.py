@@ -9,7 +9,7 @@ from typing import Any
 
 from everlearn.collection import Unfinished
 from everlearn.collection.model import SETTINGS
-from everlearn.report.web.rounding import rounded
+from everlearn.report.rounding import rounded
 
 LOCKS = Path("/proc/locks")  # what is locked on this machine, where the system says it
 RECENT = 20  # epochs from which the time of the next ones is estimated

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlearn.collection import Row, Run
+from everlearn.report.rounding import rounded
 from everlearn.report.surface import CELLS, FILE, WRONG, surface
-from everlearn.report.web.rounding import rounded
 
 SETS = ("weights", "surface")
 WEIGHTS = 30_000  # numbers in curves on one page
