@@ -81,12 +81,20 @@ def test_a_row_is_beside_the_baseline_as_it_is_by_default_where_several_are_equa
     assert data_label(data, base) == "er, weights = [1, 1]"
 
 
+def dense(confusion, classes: int = 4) -> list[list[int]]:
+    """A row per true class, a column per predicted one."""
+    matrix = [[0] * classes for _ in range(classes)]
+    for true, predicted, count in zip(*confusion):
+        matrix[true][predicted] = count
+    return matrix
+
+
 def test_what_classes_lost_is_what_the_confusions_say(made):
     found = collect([made])
     for record in block(found, [])["sets"]["classes"]:
         runs = found.row(record["label"]).runs
         for end, key in ((-1, "last"),):
-            sums = [[sum(of) for of in zip(*rows)] for rows in zip(*(r.ends[end].confusion.matrix(4) for r in runs))]
+            sums = [[sum(of) for of in zip(*rows)] for rows in zip(*(dense(r.ends[end].confusion) for r in runs))]
             right = [100 * row[i] / sum(row) for i, row in enumerate(sums)]
             assert record[key] == [pytest.approx(value, abs=0.005) for value in right]
         assert all(best >= last for best, last in zip(record["best"], record["last"]))

@@ -43,13 +43,6 @@ class Confusion(NamedTuple):
     predicted: tuple[int, ...]
     count: tuple[int, ...]
 
-    def matrix(self, classes: int) -> list[list[int]]:
-        """The counts as a full matrix: a row per true class, a column per predicted one."""
-        dense = [[0] * classes for _ in range(classes)]
-        for true, predicted, count in zip(*self):
-            dense[true][predicted] = count
-        return dense
-
 
 @dataclass(frozen=True)
 class TaskEnd:
