@@ -39,6 +39,11 @@ class Classes:
         return {task: [of(counts, task) for counts in self.memory] for task in tasks}
 
 
+def name(names: Sequence[str], label: int) -> str:
+    """What a class is called; its number where no name is on record."""
+    return names[label] if label < len(names) else str(label)
+
+
 def classes(ends: Sequence[TaskEnd]) -> Classes | None:
     """What became of each class, from what was measured after each task; None if the run did not write it down."""
     if not ends or any(end.confusion is None or end.classes is None for end in ends):

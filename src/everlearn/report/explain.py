@@ -20,7 +20,7 @@ from everlearn.collection.history import Epoch, Spread
 from everlearn.errors import BadInput, printable
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.results import read_lines, read_result
-from everlearn.report.classes import Classes, classes
+from everlearn.report.classes import Classes, classes, name
 from everlearn.report.surface import FILE, WRONG, Surface, surface
 
 OLDER = (
@@ -102,7 +102,7 @@ class Explanation:
         return bool(self.tasks)
 
     def name(self, label: int) -> str:
-        return self.classes[label] if label < len(self.classes) else str(label)
+        return name(self.classes, label)
 
     def colour(self, term: str) -> int:
         """0 for new samples, 1 for the memory, then the terms between them: the same in every figure."""

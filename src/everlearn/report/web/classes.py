@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from everlearn.collection import Run, TaskEnd
-from everlearn.report.classes import Shares, shares
+from everlearn.report.classes import Shares, name, shares
 from everlearn.report.rounding import rounded
 
 SETS = ("confusion", "classes", "memory")
@@ -34,10 +34,6 @@ def tables(runs: Sequence[Run], rows: int) -> dict[str, list[dict[str, Any]]]:
 
 def _shape(ends: Sequence[TaskEnd]) -> tuple[int, int]:
     return len(ends), len(ends[-1].memory or ())
-
-
-def name(names: Sequence[str], label: int) -> str:
-    return names[label] if label < len(names) else str(label)
 
 
 def _cells(taken: Shares, names: Sequence[str], most: int, runs: int) -> dict[str, Any]:
