@@ -44,10 +44,7 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
             yield from pack_up(same, job, report, pack) if min(pack, len(same)) > 1 else each(same, job, report)
         return
     workers = min(len(todo), job.jobs or cores()) if all(light(e, job) for e in todo) else 1
-    if workers < 2:
-        yield from each(todo, job, report)
-        return
-    yield from spread(todo, job, report, workers)
+    yield from spread(todo, job, report, workers) if workers > 1 else each(todo, job, report)
 
 
 PLACE = ("task", "epoch", "step")
