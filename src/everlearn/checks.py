@@ -349,7 +349,7 @@ def rate(learner) -> float:
 
 def between_tasks(learner) -> None:
     """A learner that is not between two tasks."""
-    if learner.epoch or learner.step:
+    if learner.within_task:
         raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
 
 

@@ -121,7 +121,7 @@ class Estimator(Checked):
             self.net.sync()
             self.net.unbind()
             kept = vars(self) | {"_steps": None, "_learning": False, "_teacher": None, "_left": None}
-            return kept | ({"_resumed": self._reached()} if self._learning and (self.epoch or self.step) else {})
+            return kept | ({"_resumed": self._reached()} if self._learning and self.within_task else {})
 
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags

@@ -154,9 +154,14 @@ class Learner(Answering, Estimator):
     @epochs.setter
     def epochs(self, epochs: int) -> None:
         number("epochs", epochs, whole=True, positive=True)
-        if self.epoch or self.step:
+        if self.within_task:
             raise BadInput(f"{self.epoch} of {self.epochs} epochs into a task their number cannot change; end it first")
         self._made_with["training"] = replace(self._made_with["training"], epochs=int(epochs))
+
+    @property
+    def within_task(self) -> bool:
+        """Has it taken a step of a task that is not learned yet?"""
+        return bool(self.epoch or self.step)
 
     @property
     def classes(self) -> int:
@@ -192,7 +197,7 @@ class Learner(Answering, Estimator):
         """
         with self._claimed(), growth.undone(self):
             with self.net.turn:
-                half, left = bool(self.epoch or self.step), self._left
+                half, left = self.within_task, self._left
                 if (half or self._ended) and left is not None and left[0] is data:  # in another order now, perhaps
                     task, held_out = left[1]
                 else:
@@ -298,7 +303,7 @@ class Learner(Answering, Estimator):
     def _updating(self, task: Task, report: Report, drawing: Callable, stopped: bool = False) -> Stepping:
         checks.ready(self, task, self.batch)
         mark = teaching.marked(*task.train)
-        if (self.epoch or self.step) and not torch.equal(mark, self._mark):
+        if self.within_task and not torch.equal(mark, self._mark):
             raise BadInput(
                 f"this learner is {self.epoch} of {self.epochs} epochs into another task; give it that one first, "
                 "exactly as it was (what is shuffled is another, unless it is the same object in the same process), or "

@@ -86,7 +86,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     within = part(state, "epoch")
     learner.step = int(within.get("step", 0))
     learner._place = teaching.Place.restored(within, learner.device) if within else None
-    if learner.epoch or learner.step:
+    if learner.within_task:
         again = lambda of: {name: tensor.clone() for name, tensor in part(state, of).items()}
         learner._resumed = again("method"), again("weighting")
     else:

@@ -226,7 +226,7 @@ def not_finite(learner: Learner, when: str, losses: Tensor, before: int) -> str:
 
 def leave(learner: Learner) -> None:
     """A task has ended or was broken off; between two steps or epochs, the same data go on with it."""
-    if not (learner.epoch or learner.step):
+    if not learner.within_task:
         learner._place = None
     elif learner._resumed is None and not learner._torn:
         learner._resumed = learner._reached()

@@ -100,7 +100,7 @@ class Watched:
     def teach(self, task: Task, progress: bool | None) -> None:
         """The task, step by step. After Ctrl-C the same again goes on with it."""
         learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
-        half = bool(learner.epoch or learner.step)
+        half = learner.within_task
         same = (half or learner._ended) and torch.equal(learner._mark, marked(*task.train))
         if before is not None and same and (half or learner._ended):
             self.go_on(before)
