@@ -509,3 +509,15 @@ def test_within_a_task_icarl_is_tested_by_its_logits_for_its_means_are_the_last_
     seen: list = []
     learner.update(x[y >= 3], y[y >= 3], validation=0.25, on_epoch=lambda _, record: seen.append(record["validation"]))
     assert max(seen[:4]) > 0.5 and learner.score(x, y) > 0.9
+
+
+def test_within_the_first_epoch_of_a_task_icarl_is_tested_by_its_logits_too():
+    stream = toy()
+    learner = learner_of(ICaRL(), CNN(stream.shape, 4), stream)
+    learner.update(stream.tasks[0])
+    x = stream.tasks[1].test[0]
+    by_means = learner.method.predict(learner, x)
+    assert by_means[:, 2:].isinf().all(), "no means of classes to come"
+    for _ in learner.updating(stream.tasks[1]):
+        assert torch.equal(learner.method.predict(learner, x), learner.logits(x))
+    assert learner.tasks == 2 and not torch.equal(learner.method.predict(learner, x), learner.logits(x))

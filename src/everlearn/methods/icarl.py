@@ -93,7 +93,7 @@ class ICaRL(Taught, Method):
         self.means = class_means(F.normalize(learner.features(x), dim=1), y, learner.classes) if len(x) else None
 
     def predict(self, learner: Learner, x: Tensor) -> Tensor:
-        if self.means is None or learner.epoch:  # within a task the means are those of the last one
+        if self.means is None or learner.within_task:  # the means are those of the last task
             return learner.logits(x)
         distances = torch.cdist(F.normalize(learner.features(x), dim=1), self.means)
         return -distances.nan_to_num(nan=torch.inf)
