@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
 
 from everlearn.arguments import Checked
 from everlearn.core.state import Stateful
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from everlearn.core.step import Step
     from everlearn.core.terms import Terms
 
@@ -48,3 +50,9 @@ class Part(Checked, Stateful):
 
     def forget(self, learner: Any, kept: Tensor) -> None:
         """Samples were taken out of the memory; its rows are now those that had these numbers."""
+
+
+def mask_of(classes: Iterable[int], learner: Any) -> Tensor:
+    """Which of a learner's outputs stand for these classes, bool [C]."""
+    numbers = torch.tensor(sorted(classes), dtype=torch.long, device=learner.device)
+    return torch.zeros(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, numbers, True)

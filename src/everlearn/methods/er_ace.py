@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from everlearn.core import ranks
+from everlearn.core.part import mask_of
 from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.methods.er import ER
 
@@ -25,8 +24,7 @@ class ERACE(ER):
     """Inside a task the mask is the batch's own labels and the classes not met by its end."""
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        met = torch.tensor(sorted(learner.seen | set(task.classes)), device=learner.device)
-        self.unseen = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, met, False)
+        self.unseen = ~mask_of(learner.seen | set(task.classes), learner)
 
     def learn(self, new: Batch) -> list[Term]:
         return [cross_entropy(new, classes=self.unseen.index_fill(0, ranks.all_gather(new.y), True))]

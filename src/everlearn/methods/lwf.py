@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
+from everlearn.core.part import mask_of
 from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import unknown
 from everlearn.methods.base import Method
@@ -39,9 +38,7 @@ class LwF(Method):
         self.temperature, self.head = temperature, head
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        own = torch.tensor(sorted(task.classes), device=learner.device)
-        none = torch.zeros(learner.classes, dtype=torch.bool, device=learner.device)
-        self.heads = none.index_fill(0, own, True) if self.head == "own" else None
+        self.heads = mask_of(task.classes, learner) if self.head == "own" else None
 
     def learn(self, new: Batch) -> list[Term]:
         return [cross_entropy(new, classes=self.heads), self.distilled(new)]

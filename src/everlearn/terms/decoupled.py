@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from everlearn.core.part import Part
+from everlearn.core.part import Part, mask_of
 from everlearn.core.terms import Batch, Term, cross_entropy
 from everlearn.errors import number, unknown
 from everlearn.terms.adjusted import log_prior
@@ -54,9 +54,8 @@ class Decoupled(Part):
         self.balance, self.rho, self.by_heart = balance, rho, by_heart
 
     def begin_task(self, learner: Learner, task: Task) -> None:
-        old = torch.tensor(sorted(learner.seen - set(task.classes)), dtype=torch.long, device=learner.device)
-        fresh = torch.ones(learner.classes, dtype=torch.bool, device=learner.device).index_fill(0, old, False)
-        self.fresh: Tensor = fresh  # [C] the task's classes, come before or not, and unseen ones
+        old = learner.seen - set(task.classes)
+        self.fresh: Tensor = ~mask_of(old, learner)  # [C] the task's classes, come before or not, and unseen ones
         if self.balance in ("prior", "both"):
             self.prior = log_prior(learner, task)
         self.share = self.shared(learner, task)
