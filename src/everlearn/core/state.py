@@ -52,6 +52,11 @@ def joined(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
     return {f"{of}.{name}": tensor for of, tensors in parts.items() for name, tensor in tensors.items()}
 
 
+def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state that stays as it is now, whatever becomes of what it is of."""
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
 def as_bytes(text: str) -> Tensor:
     """Words in a state."""
     return torch.tensor([*text.encode()], dtype=torch.uint8)

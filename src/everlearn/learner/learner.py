@@ -20,6 +20,7 @@ from everlearn.core.capture import on_own_stream
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Draw
 from everlearn.core.seeding import Randomness
+from everlearn.core.state import copied
 from everlearn.core.step import SGD
 from everlearn.core.theta import MainNet, small
 from everlearn.core.turns import each
@@ -283,8 +284,7 @@ class Learner(Answering, Estimator):
 
     def _reached(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """What the method and the weighting have come to, to go on from in the middle of a task."""
-        own = lambda of: {name: tensor.detach().clone() for name, tensor in of.state().items()}
-        return own(self.method), own(self.method.weighting)
+        return copied(self.method.state()), copied(self.method.weighting.state())
 
     @property
     def small(self) -> bool:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core.memory import Memory
-from everlearn.core.state import as_bytes, joined, part
+from everlearn.core.state import as_bytes, copied, joined, part
 from everlearn.errors import BadInput
 from everlearn.learner import growth, teaching
 
@@ -51,7 +51,7 @@ def state(learner: Learner) -> dict[str, Tensor]:
     }
     if learner.step and learner._place is not None:
         parts["epoch"] = {"step": torch.tensor(learner.step)} | learner._place.state(learner.device)
-    state = {name: tensor.detach().clone() for name, tensor in joined(parts).items()}
+    state = copied(joined(parts))
     # Of vectors like θ the layout is the device's and the precision's own; a state goes on anywhere.
     return state | {name: learner.net.plain(state[name]) for name in known["plain"] if name in state}
 
@@ -87,8 +87,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     learner.step = int(within.get("step", 0))
     learner._place = teaching.Place.restored(within, learner.device) if within else None
     if learner.within_task:
-        again = lambda of: {name: tensor.clone() for name, tensor in part(state, of).items()}
-        learner._resumed = again("method"), again("weighting")
+        learner._resumed = copied(part(state, "method")), copied(part(state, "weighting"))
     else:
         learner._resumed = None
         checks.claimed(learner.method, part(state, "method"))

@@ -24,7 +24,7 @@ from everlearn.core.ledger import KEY, Ledger, keys
 from everlearn.core.memory import Memory
 from everlearn.core.plan import Plan, chances, plan_epoch, reservoir, sharded
 from everlearn.core.seeding import Randomness, seeded
-from everlearn.core.state import joined, part
+from everlearn.core.state import copied, joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError, Notice, passed_on
@@ -173,10 +173,6 @@ def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     learner.method.restore(method)
     checks.claimed(learner.method, method)
     return weighting
-
-
-def copied(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {name: tensor.clone() for name, tensor in state.items()}
 
 
 @contextlib.contextmanager

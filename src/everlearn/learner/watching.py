@@ -15,12 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from everlearn.core.seeding import Randomness
+from everlearn.core.state import copied
 from everlearn.data import Task
 from everlearn.data.samples import Like
 from everlearn.errors import BadInput, Notice, number, plural
 from everlearn.learner import endings
 from everlearn.learner.labels import coded
-from everlearn.learner.teaching import copied, marked
+from everlearn.learner.teaching import marked
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
