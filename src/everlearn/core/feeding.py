@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,22 +25,20 @@ Inputs = Callable[[Tensor, Tensor | None], Tensor]  # from stored samples and th
 def steps_of(
     method: Method, net: MainNet, sgd: SGD, memory: Memory, inputs: Inputs, data: tuple[Tensor, Tensor]
 ) -> Callable[[int, Row, Tape], None]:
-    """A task's training step as a function of a row of the plan: gather, augment, train.
-
-    `inputs` makes the network's input of stored samples.
-    """
+    """A task's training step as a function of a row of the plan: gather, augment, train."""
     images, labels = data
-    own, extra, references = method.all_draws()
-    draws, ends = [*own, *extra, *references], (len(own), len(own) + len(extra))
+    kinds = method.all_draws()  # those for the terms, for the weighting, and the references
+    draws = sum(kinds, ())
     views = [method.views, *(draw.views for draw in draws)]
 
     def body(number: int, row: Row, tape: Tape) -> None:
         x, y = images[row.order], labels[row.order]
         sizes = [draw.rows(x.shape[0]) for draw in draws]
         drawn = [] if row.draws is None else memory.draw(row.draws, sizes)
-        new, *old = viewed([Batch(x, y), *drawn], views, inputs, row.views)
-        parts = tuple(old[: ends[0]]), tuple(old[slice(*ends)]), tuple(old[ends[1] :])
-        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, *parts, tape))
+        batches = viewed([Batch(x, y), *drawn], views, inputs, row.views)
+        new = next(batches)
+        replay, extra, references = (tuple(islice(batches, len(kind))) for kind in kinds)
+        train_step(method, Step(number, net, sgd, memory, x, y, row.slots, new, replay, extra, references, tape))
 
     return body
 

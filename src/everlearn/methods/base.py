@@ -97,9 +97,9 @@ class Method(Part):
 
     def all_draws(self) -> tuple[tuple[Draw, ...], ...]:
         """The memory batches of a step: for the terms, for the weighting, for the method's other needs."""
-        own = len(self.own_draws())
-        drawn = self.weighting.draws(self.own_draws())
-        return drawn[:own], drawn[own:], draws_of(self.references)
+        own = self.own_draws()
+        drawn = self.weighting.draws(own)
+        return drawn[: len(own)], drawn[len(own) :], draws_of(self.references)
 
     def terms(self, net: MainNet, new: Batch, replay: tuple[Batch, ...]) -> Terms:
         """All terms of a step at one θ; `net` is the Main Net bound to it."""
