@@ -89,30 +89,34 @@ def task(weigh: Callable[[Terms], Tensor] | None, learner: Learner, old: Sequenc
 def _validation(weigh: Callable[[Terms], Tensor], learner: Learner, old: Sequence, new) -> dict | None:
     """Pairs of a new and an old validation sample. A term that needs recorded logits has them only of the memory, so a
     method with such a term is given the memory's samples of old classes; None where it holds none."""
-    method, memory = learner.method, learner.memory
+    method = learner.method
     pick = torch.Generator().manual_seed(0)
     rows = lambda n: torch.randint(n, (SAMPLES,), generator=pick).to(learner.device)
     x_new, y_new = (tensor.to(learner.device) for tensor in new.test)
+    some = lambda batch: batch.rows(rows(len(batch.y)))
     if method.keeps:
-        held = torch.isin(
-            memory.y, torch.tensor([c for task in old for c in task.classes], device=learner.device)
-        ).nonzero()[:, 0]
-        pool = memory.x[held], memory.y[held], {name: of[held] for name, of in memory.stored.items()}
+        classes = torch.tensor([c for task in old for c in task.classes], device=learner.device)
+        pool = _remembered(learner, torch.isin(learner.memory.y, classes))
+        count, aside = len(pool.y), lambda: some(pool)
     else:
-        pool = None
-    tested = [len(task.test[1]) for task in old]
-    if not (sum(tested) if pool is None else len(pool[0])):
+        tested = [len(task.test[1]) for task in old]
+        to = lambda x, y: Batch(x.to(learner.device), y.to(learner.device))
+        count, aside = sum(tested), lambda: to(*_among(old, tested, rows(sum(tested)).tolist()))
+    if not count:
         return None
-    sample = lambda x, y, stored: Batch(x, y, stored=stored).rows(rows(len(x)))
-    to = lambda x, y: Batch(x.to(learner.device), y.to(learner.device))
-    aside = lambda: to(*_among(old, tested, rows(sum(tested)).tolist()))
-    replay = [aside() if pool is None else sample(*pool) for _ in method.own_draws()]
-    new, *replay = _viewed(learner, [sample(x_new, y_new, {}), *replay])
+    replay = [aside() for _ in method.own_draws()]
+    new, *replay = _viewed(learner, [some(Batch(x_new, y_new)), *replay])
     terms = method.terms(learner.net.at(learner.net.theta), new, tuple(replay))
     return {
         "weights": dict(zip(method.names, weigh(terms).mean(dim=0).tolist())),
         "old": "memory" if method.keeps else "validation",
     }
+
+
+def _remembered(learner: Learner, which: Tensor) -> Batch:
+    """Some rows of the memory, samples as they are stored."""
+    memory = learner.memory
+    return Batch(memory.x, memory.y, stored=memory.stored).rows(which)
 
 
 def _among(tasks: Sequence[Task], sizes: Sequence[int], rows: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -136,7 +140,7 @@ def _viewed(learner: Learner, batches: Sequence[Batch]) -> Iterator[Batch]:
 
 def _similarity(learner: Learner, new) -> dict:
     """⟨mean gradient of a class's memory loss, that of a new class's loss⟩; below 0, learning one harms the other."""
-    method, memory, theta = learner.method, learner.memory, learner.net.theta
+    method, theta = learner.method, learner.net.theta
     net = lambda t: learner.net.at(t, virtual=True)
     x, y = (tensor.to(learner.device) for tensor in new.test)
 
@@ -146,12 +150,11 @@ def _similarity(learner: Learner, new) -> dict:
 
     def of_memory(c: int) -> Tensor:
         rows = (held == c).nonzero()[:EACH, 0]
-        stored = {name: of[rows] for name, of in memory.stored.items()}
-        batches = [Batch(memory.x[rows], held[rows], stored=stored)] * len(method.own_draws())
+        batches = [_remembered(learner, rows)] * len(method.own_draws())
         _, *replay = _viewed(learner, [Batch(x[:1], y[:1]), *batches])
         return gradient(lambda t: method.outer(net(t), tuple(replay)), theta)
 
-    held = memory.held()[1]
+    held = learner.memory.held()[1]
     met = _some([c for c in held.unique().tolist() if c >= 0], OLD)
     tested = _some([c for c in new.classes if bool((y == c).any())], NEW)
     rows = torch.cat([(y == c).nonzero()[:EACH, 0] for c in tested])
