@@ -176,9 +176,9 @@ def test_a_layout_gives_its_tensors_back_from_one_vector_or_from_two(shapes, cha
     own = dict(home) | {"tied": home["0"]}
     layout = Layout([(own, name) for name in own], torch.device("cpu"), torch.float64, channels_last)
     assert layout.vector.numel() == sum(tensor.numel() for tensor in home.values()), "a tied tensor is stored once"
-    at = sum(tensor.numel() for tensor in list(home.values())[:cut])
-    for parts in ([layout.vector], [layout.vector[:at], layout.vector[at:]]):
-        found = layout.unflatten(*parts)
+    first, others = layout.vector.split([sum(layout.sizes[:cut]), sum(layout.sizes[cut:])])
+    parts = [*first.split(layout.sizes[:cut]), *others.split(layout.sizes[cut:])]
+    for found in (layout.unflatten(layout.vector), layout.shaped(parts)):
         assert all(torch.equal(mine, one.double()) for mine, one in zip(found, home.values(), strict=True))
         last = [one.permute(0, 2, 3, 1).is_contiguous() for one in found if one.ndim == 4]
         assert not channels_last or all(last), "as a GPU's kernels want them"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -40,15 +40,13 @@ class Layout:
         self.sizes = [tensor.numel() for tensor in stored]
         self.vector = torch.cat([tensor.reshape(-1).to(device, dtype) for tensor in stored])
 
-    def unflatten(self, *vectors: Tensor) -> list[Tensor]:
-        """Views of one vector, or of several that make it up."""
-        sizes = iter(self.sizes)
-        cut = (
-            vectors[0].split(self.sizes)
-            if len(vectors) == 1
-            else [p for v in vectors for p in v.split(list(_filling(len(v), sizes)))]
-        )
-        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(cut, self.shapes)]
+    def unflatten(self, vector: Tensor) -> list[Tensor]:
+        """The tensors as views of a vector."""
+        return self.shaped(vector.split(self.sizes))
+
+    def shaped(self, flat: Iterable[Tensor]) -> list[Tensor]:
+        """The tensors as views of what lies flat, each by itself."""
+        pieces = [piece if len(shape) == 1 else piece.view(shape) for piece, shape in zip(flat, self.shapes)]
         return [piece if order is None else piece.permute(order) for piece, order in zip(pieces, self.orders)]
 
     def flat(self, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -87,7 +85,7 @@ class Layout:
 
 
 class Rounded(torch.autograd.Function):
-    """A vector θ as the tensors of its layout: its first entries, all matrices, in bfloat16, the others as they are.
+    """A vector θ as the tensors of its layout: the first so many, all matrices, in bfloat16, the others as they are.
 
     In reverse mode their gradients are written straight into one vector like θ. Autograd's own way, which casts and
     concatenates, goes over all of θ three times.
@@ -96,13 +94,14 @@ class Rounded(torch.autograd.Function):
     generate_vmap_rule = True  # for gradients per sample
 
     @staticmethod
-    def forward(theta: Tensor, layout: Layout, lengths: list[int]) -> tuple[Tensor, ...]:
-        matrices, vectors = theta.split(lengths)
-        return tuple(layout.unflatten(matrices.to(torch.bfloat16), vectors))
+    def forward(theta: Tensor, layout: Layout, matrices: int) -> tuple[Tensor, ...]:
+        low, full = layout.sizes[:matrices], layout.sizes[matrices:]
+        rounded, exact = theta.split([sum(low), sum(full)])
+        return tuple(layout.shaped([*rounded.to(torch.bfloat16).split(low), *exact.split(full)]))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        theta, ctx.layout, ctx.lengths = inputs
+        theta, ctx.layout, ctx.matrices = inputs
         ctx.dtype = theta.dtype
 
     @staticmethod
@@ -111,7 +110,7 @@ class Rounded(torch.autograd.Function):
         # To be differentiated once more, or of several losses at once (is_grads_batched), which torch cannot copy so.
         if torch.is_grad_enabled() or any(map(is_legacy_batchedtensor, flat)):
             return torch.cat([gradient.to(ctx.dtype) for gradient in flat]), None, None
-        vector = flat[0].new_empty(sum(ctx.lengths), dtype=ctx.dtype)
+        vector = flat[0].new_empty(sum(ctx.layout.sizes), dtype=ctx.dtype)
         places = vector.split(ctx.layout.sizes)
         for dtype in dict.fromkeys(gradient.dtype for gradient in flat):
             same = [(place, gradient) for place, gradient in zip(places, flat) if gradient.dtype == dtype]
@@ -121,7 +120,7 @@ class Rounded(torch.autograd.Function):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_unused: None) -> tuple[Tensor, ...]:
-        return Rounded.forward(tangent, ctx.layout, ctx.lengths)
+        return Rounded.forward(tangent, ctx.layout, ctx.matrices)
 
 
 @torch.no_grad()
@@ -133,10 +132,3 @@ def write_back(replaced: list[Replaced]) -> None:
             raise BadInput(f"the network's {name} was of shape {list(own.shape)} and is {became} now; it must keep it")
         if there.data_ptr() != own.data_ptr():
             own.copy_(there.detach())
-
-
-def _filling(length: int, sizes: Iterator[int]) -> Iterator[int]:
-    """The next sizes, as many as fill the length."""
-    while length:
-        length -= (size := next(sizes))
-        yield size

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -140,8 +139,8 @@ class MainNet:
         self._frozen = [p for p in self.module.parameters() if not p.requires_grad]
         self._owned = list(dict.fromkeys(home[name] for home, name in trainable))
         self._parameters = Layout(trainable, device, dtype, channels_last=device.type == "cuda")
-        whole = sum(math.prod(shape) for shape in self._parameters.shapes if len(shape) > 1)
-        self.matrices: list[int] | None = [whole, len(self._parameters.vector) - whole] if self._low else None
+        matrices = sum(len(shape) > 1 for shape in self._parameters.shapes)
+        self.matrices: int | None = matrices if self._low else None  # how many are rounded
         self.theta: Tensor = self._parameters.vector.requires_grad_()  # [P], moved in place
         self._tie()
 
@@ -170,8 +169,8 @@ class MainNet:
 
     def at(self, theta: Tensor, virtual: bool = False) -> MainNet:
         """The network bound to θ, to be called with batches. A virtual pass does not change the running statistics."""
-        layout, lengths = self._parameters, self.matrices
-        self._bind(layout.unflatten(theta) if lengths is None else Rounded.apply(theta, layout, lengths))
+        layout, matrices = self._parameters, self.matrices
+        self._bind(layout.unflatten(theta) if matrices is None else Rounded.apply(theta, layout, matrices))
         self._unbound = False
         if self._buffers and (virtual or not self._live):
             self._bind_buffers(live=not virtual)
