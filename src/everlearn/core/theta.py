@@ -114,6 +114,7 @@ class MainNet:
         layouts = {kind: Layout(slots, device, kind[1]) for kind, slots in kinds.items()}
         self._buffers = [(of, of.unflatten(of.vector)) for of in layouts.values()]
         self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
+        self._floats = [of.vector for of in layouts.values() if of.vector.is_floating_point()]
         # Recurrent layers keep a second list of their weights.
         self._recurrent: list[Any] = [m for m in modules if hasattr(m, "_flat_weights_names")]
         self._assigned: list[Replaced] = []
@@ -240,15 +241,13 @@ class MainNet:
 
     def floats(self) -> Tensor:
         """A copy of its running statistics and other floating-point buffers, in one vector."""
-        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
-        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in vectors)])
+        return torch.cat([self.theta.new_zeros(0), *(vector.to(self.theta.dtype) for vector in self._floats)])
 
     @torch.no_grad()
     def assign(self, theta: Tensor, floats: Tensor) -> None:
         """Another θ and other running statistics, as `floats` has them."""
         self.theta.copy_(theta)
-        vectors = [layout.vector for layout, _ in self._buffers if layout.vector.is_floating_point()]
-        for vector, values in zip(vectors, floats.split([len(vector) for vector in vectors])):
+        for vector, values in zip(self._floats, floats.split([len(vector) for vector in self._floats])):
             vector.copy_(values)
 
     def unbind(self) -> nn.Module:
