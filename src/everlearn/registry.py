@@ -300,7 +300,7 @@ def place(kind: str, thing: Any) -> tuple[str, str]:
     alone = module.__name__ == "__main__" or module.__name__.startswith("everlearn_file_")
     if "<locals>" in attribute or not file:
         raise BadInput(f"{attribute} is made inside a function or at a prompt; put it into a file, at its top level")
-    at = f"{Path(file).resolve()}:{attribute}" if alone and file else f"{module.__name__}:{attribute}"
+    at = f"{Path(file).resolve()}:{attribute}" if alone else f"{module.__name__}:{attribute}"
     name = next((name for name, one in names.items() if one is thing), None)
     return name or f"{Path(at.rpartition(':')[0]).name if alone else module.__name__}:{attribute}", at
 

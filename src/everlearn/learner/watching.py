@@ -103,14 +103,14 @@ class Watched:
         learner, before, tasks = self.learner, self.learner._watched, self.learner.tasks
         half = learner.within_task
         same = (half or learner._ended) and torch.equal(learner._mark, marked(*task.train))
-        if before is not None and same and (half or learner._ended):
+        if before is not None and same:
             self.go_on(before)
         if same and learner._ended:
             learner._ended = False
             return
         if same or before is None or not half:  # else it is refused
             learner._watched = self
-        stopped = before is not None and same and half and before.stopped
+        stopped = before is not None and same and before.stopped
         steps = learner._updating(task, self.epoch, Randomness.alone, stopped)
         try:
             with shown(learner, task, progress) as self.display, endings.between_steps() as free:
