@@ -20,7 +20,7 @@ LONG = 200  # characters of a value in a sentence
 TASK = "task"  # as the decay of an average
 FEW = 3  # values of a list are named one by one
 MANY = 20  # names in a sentence
-PLAIN = (bool, int, float, str, type(None))
+PLAIN = (bool, int, float, str, type(None))  # what a setting can be written down as
 # What other libraries call it.
 ELSEWHERE = {"learning_rate": "lr", "buffer": "memory", "buffer_size": "memory", "mem_size": "memory", "derpp": "der++"}
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of a disk

@@ -19,7 +19,7 @@ import torch
 
 from everlearn import registry
 from everlearn.arguments import checked
-from everlearn.errors import BadInput, parsed, shown, unknown
+from everlearn.errors import PLAIN, BadInput, parsed, shown, unknown
 
 # Parameters that are given by whoever builds the thing, and are no options of it.
 GIVEN = {"method": ("weighting",), "weighting": (), "stream": ("name", "data"), "network": ("shape", "classes")}
@@ -75,9 +75,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
     """Plain data that can be compared and hashed: lists become tuples; what is not plain data is refused."""
     if isinstance(value, (list, tuple)) and depth < DEEPEST:
         return tuple(frozen(one, depth + 1) for one in value)
-    if isinstance(value, (bool, int, float, str, types.NoneType)) and not (
-        isinstance(value, float) and math.isnan(value)
-    ):
+    if isinstance(value, PLAIN) and not (isinstance(value, float) and math.isnan(value)):
         return value
     raise BadInput(f"{shown(value)} is no plain value: an option is a number, a word, or a list of such")
 
@@ -254,4 +252,4 @@ def plainly(value: object) -> str:
         return f"{{{', '.join(f'{plainly(key)}: {plainly(of)}' for key, of in value.items())}}}"
     if isinstance(value, (torch.Tensor, numpy.ndarray, numpy.generic)):
         return plainly(value.tolist())
-    return repr(value) if isinstance(value, (bool, int, float, str, types.NoneType)) else type(value).__name__
+    return repr(value) if isinstance(value, PLAIN) else type(value).__name__

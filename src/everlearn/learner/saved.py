@@ -182,7 +182,7 @@ def load(
     learner = cls(
         network if isinstance(network, nn.Module) else rebuilt(how, folder),
         made,
-        memory=about["memory"] or 200,
+        memory=about["memory"] or checks.USUAL,  # 0 of a method that keeps none
         training=training,
         inputs=inputs,
         seed=about["seed"],

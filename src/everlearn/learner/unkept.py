@@ -7,14 +7,13 @@ import hashlib
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from everlearn.core.capture import alike, fixed
 from everlearn.core.state import Stateful
-from everlearn.errors import Notice
+from everlearn.errors import PLAIN, Notice
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -33,7 +32,7 @@ def content(value: object) -> object:
     """A value as it is now: plain ones and lists of them themselves, of all else, such as a module, a hash, or its type
     if it has none."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
-    if all(isinstance(of, (bool, int, float, str, NoneType)) for of in inside):
+    if all(isinstance(of, PLAIN) for of in inside):
         return fixed(value)
     try:
         return hashlib.blake2b(pickle.dumps(value)).digest()
