@@ -36,5 +36,6 @@ __all__ = [
     "Retain",
 ]
 # The help of a method without words of its own is its file's, the equation, and not its parent's.
-for _method in (AGEM, DER, ER, ERACE, GEM, GSS, OEWC, SI, DERpp, FineTune, ICaRL, Joint, LwF, Retain):
+for _name in __all__:
+    _method = globals()[_name]
     _method.__doc__ = _method.__doc__ or inspect.getdoc(inspect.getmodule(_method))
