@@ -22,7 +22,7 @@ from everlearn.errors import BadInput
 
 Views = tuple[Callable[[Tensor], Tensor] | None, ...]  # a view is augmented as usual, then transformed if it says how
 ONE_VIEW: Views = (None,)
-MANY = 8192  # rows of a batch
+MANY = 8192  # rows of a draw; a larger one is cut from an order of all numbers
 
 
 @checked
@@ -104,18 +104,12 @@ def plan_epoch(
     # Static shapes: the last batch is topped up with the first samples of the epoch's own order.
     order = np.resize(streams[0].permutation(samples), (steps, batch))
     # Samples offered to the memory before each step; without a slot rule it stays as it is.
-    before = np.minimum(presented + (batch * np.arange(steps) if slot_rule else np.zeros(steps, dtype=int)), capacity)
+    offered = presented + batch * np.arange(steps) if slot_rule else np.full(steps, presented)
+    before = np.minimum(offered, capacity)
     crops = None
     if pad or flip:
-        shape = (steps, sum(sized(draws, views, batch)))
-        crops = np.stack(
-            [
-                streams[1].integers(0, 2 * pad + 1, shape),
-                streams[1].integers(0, 2 * pad + 1, shape),
-                streams[1].integers(0, 1 + flip, shape),
-            ],
-            axis=-1,
-        )
+        shape, ends = (steps, sum(sized(draws, views, batch))), (2 * pad + 1, 2 * pad + 1, 1 + flip)
+        crops = np.stack([streams[1].integers(0, end, shape) for end in ends], axis=-1)
     slots = None
     if place is not None:
         slots, before = place(streams[3], order)
