@@ -106,11 +106,11 @@ class MainNet:
             norm.fuse = fuse and device.type == "cuda" and not ranks.distributed()
         self._lay_out(device, dtype)
         # Buffers (BatchNorm's running statistics) in one vector per dtype, so that a virtual pass can be given a copy.
-        buffers = [(m._buffers, name) for m in modules for name, b in m._buffers.items() if b is not None]
         kinds: dict[tuple, list] = {}  # the Norm layers' own come together: they move at once
-        owned = {id(norm._buffers) for norm in self._norms}
-        for home, name in buffers:
-            kinds.setdefault((id(home) in owned, home[name].dtype), []).append((home, name))
+        for m in modules:
+            for name, b in m._buffers.items():
+                if b is not None:
+                    kinds.setdefault((isinstance(m, Norm), b.dtype), []).append((m._buffers, name))
         layouts = {kind: Layout(slots, device, kind[1]) for kind, slots in kinds.items()}
         self._buffers = [(of, of.unflatten(of.vector)) for of in layouts.values()]
         self._moving = [layouts[kind].vector for kind in layouts if kind[0]]  # [statistics, counters]
