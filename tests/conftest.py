@@ -68,13 +68,13 @@ def kernels(monkeypatch):
         found = SimpleNamespace(**dict.fromkeys(("normalise", "settled", "pull_back", "push_forward"), kernel))
         monkeypatch.setattr(core, "kernels", found, raising=False)
         monkeypatch.setitem(sys.modules, "everlearn.core.kernels", found)
-        norm._.cache_clear()
+        norm.fused.cache_clear()
         layer = Norm(3)
         layer.groups, layer.fuse = 2, True
         return layer
 
     yield layer
-    norm._.cache_clear()
+    norm.fused.cache_clear()
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ def test_where_triton_is_not_installed_it_says_so_and_goes_on(monkeypatch):
     monkeypatch.delattr(core, "kernels", raising=False)
     monkeypatch.delitem(sys.modules, "everlearn.core.kernels", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)
-    attempt = norm._.__wrapped__(norm.normalise, True)
+    attempt = norm.fused.__wrapped__(norm.normalise, True)
     x, ones = torch.randn(2, 5, 3), torch.ones(3)
     with pytest.warns(UserWarning, match="Triton does not work here .ModuleNotFoundError.*going on without it"):
         y, *_ = attempt(x, ones, ones, None, True, 1e-5)
@@ -271,7 +271,7 @@ def test_kernels_are_asked_where_they_are_to_be_and_else_the_function_itself(ker
     assert len(asked) == 1 and asked[0][1] is layer.weight
     layer.fuse = False
     assert torch.equal(layer(x), y) and len(asked) == 1
-    assert norm._(norm.normalise, False) is norm.normalise
+    assert norm.fused(norm.normalise, False) is norm.normalise
 
 
 @pytest.mark.parametrize("grouped", [1, 2])
@@ -319,7 +319,7 @@ def test_a_teachers_layer_is_batchnorm_by_running_statistics_in_one_function(rel
     plain.load_state_dict(layer.state_dict())
     expected = plain.eval()(x) + (residual if added else 0)
     asked = []
-    monkeypatch.setattr(norm, "_", lambda function, fuse: asked.append((function, fuse)) or function)
+    monkeypatch.setattr(norm, "fused", lambda function, fuse: asked.append((function, fuse)) or function)
     layer.eval().frozen = layer.fuse = True
     with torch.no_grad():
         answer = layer(x, residual=residual if added else None, relu=relu)

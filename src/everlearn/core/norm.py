@@ -61,7 +61,7 @@ class Norm(nn.BatchNorm2d):
             if self.groups is None:
                 self.move()
         else:
-            y = _(settled, frozen and not derived(*given))(*given, self.running_mean, self.running_var)
+            y = fused(settled, frozen and not derived(*given))(*given, self.running_mean, self.running_var)
         return y.view(shape).permute(0, 3, 1, 2)
 
     @torch.no_grad()
@@ -91,7 +91,7 @@ class Grouped(torch.autograd.Function):
             raise ValueError(
                 "training needs more than one value per channel and batch: it is normalised by their variance"
             )
-        y, mean, variance, rho = _(normalise, fuse)(x, weight, bias, residual, relu, eps)
+        y, mean, variance, rho = fused(normalise, fuse)(x, weight, bias, residual, relu, eps)
         of = x, weight, bias, y if relu and residual is not None else None, mean, rho
         ctx.save_for_backward(*of)
         ctx.save_for_forward(*of)
@@ -109,7 +109,7 @@ class Grouped(torch.autograd.Function):
             mean, rho = statistics(x.to(weight.dtype), ctx.eps)[::2]
             back = pull_back
         else:
-            back = _(pull_back, ctx.fuse)
+            back = fused(pull_back, ctx.fuse)
         return *back(dy, x, weight, bias, y, mean, rho, ctx.relu, ctx.added), None, None, None
 
     @staticmethod
@@ -117,7 +117,7 @@ class Grouped(torch.autograd.Function):
         x, weight, bias, y, mean, rho = ctx.saved_tensors
         zero = lambda tangent, like: torch.zeros_like(like) if tangent is None else tangent
         tangents = zero(dx, x), zero(dweight, weight), zero(dbias, weight), dresidual
-        return _(push_forward, ctx.fuse)(*tangents, x, weight, bias, y, mean, rho, ctx.relu), None, None
+        return fused(push_forward, ctx.fuse)(*tangents, x, weight, bias, y, mean, rho, ctx.relu), None, None
 
 
 def statistics(x: Tensor, eps: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -193,7 +193,7 @@ def readable(value: Tensor | bool | float | None) -> bool:
 
 
 @functools.cache
-def _(function: Callable, fuse: bool) -> Callable:
+def fused(function: Callable, fuse: bool) -> Callable:
     """The function, or what kernels.py has for it, where Triton works."""
     if not fuse:
         return function
