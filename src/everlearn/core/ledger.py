@@ -53,18 +53,15 @@ class Ledger:
 
     def copy(self) -> Ledger:
         other = copy.copy(self)
-        other.offered, other.of, other.rows = (
-            self.offered.copy(),
-            list(self.of),
-            {c: list(r) for c, r in self.rows.items()},
-        )
+        other.offered, other.of = self.offered.copy(), self.of.copy()
+        other.rows = {label: rows.copy() for label, rows in self.rows.items()}
         other.where = None if self.where is None else self.where.copy()
         return other
 
     def regular(self, samples: int, offered: int = 0, epoch: int = 0, epochs: int = 1) -> bool:
-        """Do the usual slots do for this epoch of a task of so many? They need no look at the samples.
+        """May the slot rule, which does not look at the samples, draw the slots of this epoch of a task of so many?
 
-        With what tops up the last batch, so many are `offered`: up to a quarter more than there are is taken for fair.
+        `offered` counts what tops up the last batch, too: up to a quarter more than there are is taken for fair.
         """
         if epoch:
             return not self.singly
@@ -72,9 +69,9 @@ class Ledger:
         return self.rule == "reservoir" and samples > self.capacity and not gaps and offered <= samples * 5 / 4
 
     def passed(self, samples: int, epoch: int = 0, epochs: int = 1) -> int:
-        """An epoch of so many samples is placed by the usual slots; how many were offered before it.
+        """The slot rule draws the slots of an epoch of so many samples; how many samples were offered before it.
 
-        These slots offer a sample in every epoch. What came before counts as often, so that the memory stays a fair
+        It offers each sample in every epoch. What came before the task counts as often, so that the memory stays a fair
         sample of all.
         """
         self.presented += 0 if epoch else samples
@@ -83,8 +80,8 @@ class Ledger:
         return before
 
     def taught(self, samples: int, epochs: int, of: int) -> None:
-        """A task of so many samples has ended, after so many of its epochs: if the usual slots offered a sample in each
-        of them, it has had that part of its chances, and counts as much."""
+        """A task of so many samples has ended after `epochs` of the epochs it was to have. Where the slot rule offered
+        each sample in every epoch, a sample has had that part of its chances, and counts as much."""
         if not self.singly:
             self.presented -= samples - round(samples * epochs / of)
 

@@ -88,7 +88,7 @@ class MainNet:
         self.module: nn.Module = module.to(device, dtype)
         modules = list(module.modules())
         self._layers = [m._parameters for m in modules]
-        # What its owner has in evaluation mode stays so if it is frozen, or the network itself is not: a backbone, say.
+        # A layer in evaluation mode stays so if it is frozen (a backbone, say), or if the network itself is not.
         fixed = lambda m: any(True for _ in m.parameters()) and not any(p.requires_grad for p in m.parameters())
         still = [m for m in modules if not m.training and (module.training or fixed(m))]
         self._still = [m for top in still for m in top.modules() if not m.training]

@@ -115,22 +115,23 @@ class Learner(Answering, Estimator):
         self._uncut: list[Tensor] = []  # its weights before the first class came
         self.tasks: int = 0  # learned so far
         self.epoch: int = 0  # epochs of the task in hand
-        self.step: int = 0  # steps of the epoch in hand, of so many:
-        self.steps: int = 0
-        self._place: teaching.Place | None = None  # what else there is of that epoch
-        self._resumed: tuple[dict, dict] | None = None  # of a task left in the middle, its method and weighting
+        self.step: int = 0  # steps taken of the epoch in hand
+        self.steps: int = 0  # steps that epoch has
+        self._place: teaching.Place | None = None  # what that epoch was planned from, its random numbers and records
+        self._resumed: tuple[dict, dict] | None = None  # in a task to go on with: the method's and weighting's states
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
-        self._steps: observing.Steps | None = None  # on mini-batches like the last
-        self._told_lost: set[str] = set()  # what its owner was told no state has
-        self._learning = False  # a task, now
+        self._steps: observing.Steps | None = None  # those of `observe`, made for mini-batches shaped like the last
+        self._told_lost: set[str] = set()  # attributes a warning has named that are in no state
+        self._learning = False  # is it going through the steps of a task?
         self._teacher: int | None = None  # the thread whose `update` is under way
-        self._torn = False  # in the middle of a step, or of what ends a task: cannot be gone on from
-        self._ended = False  # the task of that mark is learned, but its `update` was interrupted before it returned
-        self._stopping = False  # at the end of this epoch
-        self._mark, self._trained = torch.zeros(2, 3, dtype=torch.long)  # of the task in hand, and what is made of it
-        self._left: tuple | None = None  # the loader an `update` under way was given, and what was read of it
-        self._watched: watching.Watched | None = None  # what was seen of it, in this process
+        self._torn = False  # is it in the middle of a step, or of a task's end, from where nothing can go on?
+        self._ended = False  # was the last task learned, but its `update` interrupted before it returned?
+        self._stopping = False  # is this epoch to be the last of its task?
+        # Checksums of the samples of the task in hand, and of those the method makes of them to train on.
+        self._mark, self._trained = torch.zeros(2, 3, dtype=torch.long)
+        self._left: tuple | None = None  # the loader given to the `update` under way, and the data read from it
+        self._watched: watching.Watched | None = None  # callbacks and validation of the task in hand, in this process
         method.weighting.check(method)
         self.specs = saved.specs(method)
         for of in (method, method.weighting):  # they keep state of their own: masks, anchors, the RRN

@@ -22,7 +22,7 @@ from everlearn.learner import endings, growth, teaching, unkept
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
-NO_TASK = 2**31  # where plans are told tasks apart, the number of none
+NO_TASK = 2**31  # stands for a task's number in the plans and random numbers of mini-batches without tasks
 
 
 class Prequential:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
 Known = Callable[[], tuple[list[bytes], list[int]]]  # what each sample is known again by, and its label
-BEGIN, END = 2**31, 2**31 + 1  # where epochs are told apart, what comes before the first and after the last
+BEGIN, END = 2**31, 2**31 + 1  # for an epoch's number in a key of random numbers: before the first, after the last
 UNDER_WAY = "a task is under way; wait for its end (a callback may ask, save and stop)"
 BROKEN_OFF = (
     "the last task was broken off in the middle of a step; restore a state from before it, load what was saved, such "
