@@ -1,5 +1,6 @@
 """What somebody else wrote, in a file, a script or a package, is run, kept and found again like what is built in."""
 
+import functools
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from everlearn.cli import app as cli
 from everlearn.core import plan
 from everlearn.experiments import studies
 from everlearn.launchers import local
+from everlearn.networks import MLP
 
 BRIER = '''"""A method of one's own."""
 
@@ -435,6 +437,21 @@ def test_an_option_that_two_parts_have_is_asked_for_by_the_part():
     assert kept() == [Experiment.of("er", memory=20, epochs=1, **tables).name]
     with pytest.raises(everlearn.BadInput, match="hidden is given twice"):
         Experiment.of("er", weighting={"name": "relation", "hidden": 8}, **{"weighting.hidden": 9})
+
+
+def test_a_name_for_an_object_that_is_no_class_or_function_is_refused_in_one_sentence():
+    lines = [
+        "import functools, torch, everlearn, everlearn.networks",
+        "net = functools.partial(everlearn.networks.MLP, hidden=8)",
+    ]
+    lines += ["built = torch.nn.Flatten()", "@functools.cache", "def tasks(): return everlearn.load('digits')"]
+    Path("objects.py").write_text("\n".join(lines))
+    words = "has no source of its own, and so no identity; name a class, or a function that makes what is wanted"
+    assert f"a partial {words}" in answer("run er --network objects.py:net")
+    assert f"a Flatten {words}" in answer("run er --network objects.py:built")
+    assert words in answer("run er --stream objects.py:tasks")
+    with pytest.raises(everlearn.BadInput, match="a partial is no network; it must be a class or function"):
+        everlearn.register("halved", kind="network")(functools.partial(MLP, hidden=50))
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,8 @@ def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
             raise BadInput(f"there is a {of} '{name}' already; choose another name")
         if not name or set(name) & set(":/\\ ,+"):
             raise BadInput(f"'{name}' is no name for a {of}: leave spaces, commas, colons, slashes and plus signs out")
+        if not hasattr(thing, "__qualname__"):
+            raise _no(of, thing)
         if _home(_registered[of].get(name, thing)) != _home(thing):  # defined anew, in a notebook say, it may be
             raise BadInput(f"another {of} is registered as '{name}' already; choose another name")
         _registered[of][name] = thing
@@ -159,8 +161,12 @@ def check(kind: str, thing: Any) -> Any:
         if not (isinstance(thing, type) and issubclass(thing, base)):
             raise BadInput(f"{shown(thing)} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
     elif not callable(thing) or (isinstance(thing, type) and hasattr(thing, "rehearse")):
-        raise BadInput(f"{shown(thing)} is no {kind}; it must be a class or function that makes one")
+        raise _no(kind, thing)
     return thing
+
+
+def _no(kind: str, thing: Any) -> BadInput:
+    return BadInput(f"{shown(thing)} is no {kind}; it must be a class or function that makes one")
 
 
 def parts(label: str) -> tuple[str, str | None]:
@@ -336,7 +342,11 @@ def source_files(thing: Any) -> dict[str, bytes]:
 
 def _whereabouts(thing: Any) -> tuple[Path, Path, str | None]:
     """The file of a class or function, the folder its imports are looked for in, and its package."""
-    file = inspect.getsourcefile(thing)
+    try:
+        file = inspect.getsourcefile(thing)
+    except TypeError:  # what can be called need be neither
+        made = f"{shown(thing)} has no source of its own, and so no identity"
+        raise BadInput(f"{made}; name a class, or a function that makes what is wanted") from None
     if file is None:
         raise BadInput(f"{thing.__qualname__} has no source file, and so no identity; put it into one")
     path = Path(file).resolve()
