@@ -55,11 +55,10 @@ class Layout:
         return [tensor.reshape(-1) for tensor in stored]
 
     def overlaid(self, tensors: Sequence[Tensor]) -> Tensor:
-        """A vector of these tensors, those of another length cut off or filled up with 0."""
+        """A vector of these tensors, those of another shape cut off or filled up with 0."""
         vector = torch.zeros_like(self.vector, requires_grad=False, dtype=tensors[0].dtype)
         for own, other in zip(self.unflatten(vector), tensors, strict=True):
-            both = slice(min(len(own), len(other))) if own.ndim else ...
-            own[both] = other[both]
+            own.copy_(fitted(other, own.shape))
         return vector
 
     def bind(self, tensors: Sequence[Tensor]) -> None:
@@ -121,6 +120,14 @@ class Rounded(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_unused: None) -> tuple[Tensor, ...]:
         return Rounded.forward(tangent, ctx.layout, ctx.matrices)
+
+
+def fitted(tensor: Tensor, shape: Sequence[int]) -> Tensor:
+    """The tensor in another shape of as many dimensions: cut off, or filled up with 0."""
+    made = tensor.new_zeros(shape)
+    both = tuple(slice(min(sizes)) for sizes in zip(tensor.shape, shape))
+    made[both] = tensor[both]
+    return made
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from torch.func import grad, vmap
 
 from everlearn.core import ranks
 from everlearn.core.filling import Rows, any_there, filled
-from everlearn.core.layout import Layout, Replaced, Rounded, write_back
+from everlearn.core.layout import Layout, Replaced, Rounded, fitted, write_back
 from everlearn.core.norm import Norm
 from everlearn.core.turns import Turns
 from everlearn.errors import BadInput, passed_on, shown
@@ -61,8 +61,7 @@ def widen(layer: nn.Module, outputs: int) -> None:
     """Another number of outputs for a linear layer: the first keep their weights, further ones have weights of 0."""
     for name, own in list(layer._parameters.items()):
         if own is not None:
-            rows, wide = min(len(own), outputs), own.detach().new_zeros(outputs, *own.shape[1:])
-            wide[:rows] = own.detach()[:rows]
+            wide = fitted(own.detach(), (outputs, *own.shape[1:]))
             setattr(layer, name, nn.Parameter(wide, requires_grad=own.requires_grad))
     layer.out_features = outputs  # pyright: ignore[reportArgumentType]  # a linear layer's
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from everlearn import checks
+from everlearn.core.layout import fitted
 from everlearn.core.memory import Memory
 from everlearn.core.snapshot import Snapshot
 from everlearn.core.state import Stateful
@@ -99,10 +100,7 @@ def reshape(memory: Memory, fields: Mapping[str, Sequence[int]]) -> None:
     """Other shapes of what is kept beside the samples: new places hold 0."""
     for name, shape in fields.items():
         if tuple(shape) != tuple((own := memory.stored[name]).shape[1:]):
-            wide = own.new_zeros(len(own), *shape)
-            both = tuple(slice(min(a, b)) for a, b in zip(own.shape, wide.shape))
-            wide[both] = own[both]
-            memory.stored[name] = wide
+            memory.stored[name] = fitted(own, (len(own), *shape))
 
 
 def _following(of: Stateful) -> dict[str, Any]:
