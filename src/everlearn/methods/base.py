@@ -13,6 +13,7 @@ from everlearn.core.plan import ONE_VIEW, Draw, SlotRule, Views, draws_of, reser
 from everlearn.core.terms import Batch, Term, Terms, cross_entropy, seen_by
 from everlearn.weightings.base import Weighting
 from everlearn.weightings.fixed import Fixed
+from everlearn.weightings.outer import outer_loss
 
 if TYPE_CHECKING:
     from everlearn.core.step import Step
@@ -108,6 +109,5 @@ class Method(Part):
         return Terms(named(self, terms))
 
     def outer(self, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
-        """L^bf: the memory's terms, unweighted, on draws of their own (Eq. 4, and Eq. 13 for DER++)."""
-        losses = (term.masked().mean() for term in self.rehearse(*seen_by(net, *replay)))
-        return sum(losses)  # pyright: ignore[reportReturnType]  # a tensor: a weighting with an outer loss needs a draw
+        """The outer loss of a relational weighting: the memory's terms, on draws of their own."""
+        return outer_loss(self.rehearse(*seen_by(net, *replay)))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from torch import Tensor
 
 from everlearn.core.terms import Batch, cross_entropy, seen_by
+from everlearn.weightings.outer import outer_loss
 from everlearn.weightings.relation import Relation
 
 if TYPE_CHECKING:
@@ -23,5 +24,4 @@ class Labelled(Relation):
     KNOWN: ClassVar = Relation.KNOWN | {"outer_views": ("usual", "strong")}
 
     def outer(self, method: Method, net: MainNet, replay: tuple[Batch, ...]) -> Tensor:
-        losses = (cross_entropy(batch).masked().mean() for batch in seen_by(net, *replay))
-        return sum(losses)  # pyright: ignore[reportReturnType]  # a tensor: `check` refuses a method without a draw
+        return outer_loss(map(cross_entropy, seen_by(net, *replay)))

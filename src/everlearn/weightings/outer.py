@@ -1,16 +1,21 @@
-"""What the outer batch is made of: other rows, other views, mixed samples."""
+"""The outer loss, and what its batch is made of: other rows, other views, mixed samples."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from everlearn.core.plan import Draw
-from everlearn.core.terms import Batch
+from everlearn.core.terms import Batch, Term
 
 VIEWS = ("usual", "strong", "mixed")
+
+
+def outer_loss(terms: Iterable[Term]) -> Tensor:
+    """L^bf: the terms' means, unweighted (Eq. 4, and Eq. 13 for DER++)."""
+    return sum(term.masked().mean() for term in terms)  # pyright: ignore[reportReturnType]  # there is a term
 
 
 def drawn(own: Sequence[Draw], times: int, pools: tuple[str | None, str | None], views: str) -> tuple[Draw, ...]:

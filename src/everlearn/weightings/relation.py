@@ -204,9 +204,7 @@ class Relation(Relational):
         if self.outer_views != "mixed":
             return method.outer(net, replay)
         seen = seen_by(net, *map(outer.mixed, replay))
-        halves = (method.rehearse(*seen), method.rehearse(*map(outer.neighbour, seen)))
-        losses = (term.masked().mean() / 2 for half in halves for term in half)
-        return sum(losses)  # pyright: ignore[reportReturnType]  # a tensor: `check` refuses a method without a draw
+        return outer.outer_loss([*method.rehearse(*seen), *method.rehearse(*map(outer.neighbour, seen))]) / 2
 
     def _try(self, method: Method, step: Step) -> None:
         """A network without the hypergradient is refused in the first step, and not when the first task is learned."""
