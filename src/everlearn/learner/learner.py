@@ -143,10 +143,10 @@ class Learner(Answering, Estimator):
         self.begun: dict[str, torch.Size] = {name: tensor.shape for name, tensor in begun if tensor.numel()}
 
     def __repr__(self) -> str:
-        of = [type(self.method).__name__, type(self.method.weighting).__name__]
+        method, weighting = type(self.method).__name__, type(self.method.weighting).__name__
+        by = "" if weighting == "Fixed" else f" weighed by {weighting}"
         kept = f", samples kept {sum(self.kept().values())} of {self.capacity}" if self.capacity else ""
-        by = " weighed by ".join(of[: 1 + (of[1] != "Fixed")])
-        return f"<Learner: {by}; tasks {self.tasks}, classes {self.classes}{kept}>"
+        return f"<Learner: {method}{by}; tasks {self.tasks}, classes {self.classes}{kept}>"
 
     @property
     def epochs(self) -> int:
@@ -239,7 +239,7 @@ class Learner(Answering, Estimator):
             self._teacher = None
 
     def _settled(self) -> None:
-        """Not in the middle of a task, and nobody else's."""
+        """Refuse while a task is being learned, here or in another thread, and after one was broken off in a step."""
         if self._learning or self._teacher not in (None, threading.get_ident()):
             raise BadInput(teaching.UNDER_WAY)
         if self._torn:

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 class Consolidate(Phased):
     """After the warm-up terms on new samples have weight 0; terms that preserve the old keep their preset weight."""
 
+    derived: ClassVar[tuple[str, ...]] = ("rehearsal",)
+
     def past_warmup(self, terms: Terms) -> Tensor:
         if getattr(self, "rehearsal", None) is None:
             self.rehearsal: Tensor = self.preset * torch.tensor(terms.preserves, device=self.preset.device)
         return self.rehearsal
-
-    derived: ClassVar[tuple[str, ...]] = ("rehearsal",)
 
     def notes(self, training: Training, tasks: int | None, name: str) -> list[str]:
         known = super().notes(training, tasks, name)
