@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from everlearn import errors
@@ -34,17 +33,18 @@ class Training:
     average: float | str | None = None
 
     def __post_init__(self) -> None:
-        for name, below in (("epochs", math.inf), ("batch", LARGEST)):
-            number(name, getattr(self, name), whole=True, positive=True, below=below)
-            object.__setattr__(self, name, int(getattr(self, name)))  # numpy's can be written nowhere
+        number("epochs", self.epochs, whole=True, positive=True)
+        number("batch", self.batch, whole=True, positive=True, below=LARGEST)
         number("lr", self.lr, positive=True)
         number("momentum", self.momentum, below=1)
         number("weight_decay", self.weight_decay)
         if self.average is not None:
             errors.decay(self.average)
-            object.__setattr__(self, "average", self.average if self.average == errors.TASK else float(self.average))
-        for name in ("lr", "momentum", "weight_decay"):  # 1 and 1.0 are one setting
-            object.__setattr__(self, name, float(getattr(self, name)))
+        kinds = {"epochs": int, "batch": int, "lr": float, "momentum": float, "weight_decay": float}
+        if self.average not in (None, errors.TASK):
+            kinds["average"] = float
+        for name, kind in kinds.items():  # numpy's numbers can be written nowhere, and 1 and 1.0 are one setting
+            object.__setattr__(self, name, kind(getattr(self, name)))
         if self.forward not in FORWARDS:
             raise BadInput(
                 f"forward '{self.forward}' is neither 'separate' (one pass per batch) nor 'joint' (one for all)"
