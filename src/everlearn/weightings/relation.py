@@ -75,8 +75,8 @@ class Relational(Phased):
         self.adam: Adam = Adam(self.phi.detach(), self.rrn_lr, self.rrn_weight_decay)
 
     def begin_stream(self, filled: bool) -> None:
-        """Without tasks the warm-up lasts until the memory is full; the RRN learns from each mini-batch."""
-        self.phase, self.every, self.share = "relation" if filled else "warm-up", 1, 0.0
+        """Without tasks the warm-up lasts until the memory is full."""
+        self.phase = "relation" if filled else "warm-up"
 
     def weigh(self, terms: Terms) -> Tensor:
         """w(φ) [B, k], with its graph back to φ. The inputs are raw and detached."""
@@ -163,6 +163,11 @@ class Relation(Relational):
         super().begin_epoch(task, epoch, epochs)
         self.every: int = max(1, epochs // 10) if self.interval is None else self.interval
         self.share: float = 1 / (task + 1) if self.outer_new else 0.0  # the new samples' share of the outer loss
+
+    def begin_stream(self, filled: bool) -> None:
+        """The RRN learns from each mini-batch."""
+        super().begin_stream(filled)
+        self.every, self.share = 1, 0.0
 
     def due(self, number: int) -> bool:
         """Is it the RRN's turn to learn, at this step of the epoch?"""
