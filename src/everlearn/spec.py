@@ -110,16 +110,15 @@ def look_up(kind: str, given: Any) -> Found:
             raise BadInput(f"this {kind} has no name; write {{ name = …, option = … }}")
         return look_up(kind, given["name"])._replace(given={key: v for key, v in given.items() if key != "name"})
     if isinstance(given, str):
-        thing, name, at = registry.find(kind, given), given, None
-        if registry.refers(kind, given) and registry.built_in(thing):
+        thing, name, at = registry.find(kind, given), given, given
+        home, _, attribute = given.rpartition(":")
+        if not registry.refers(kind, given):
+            at = None if registry.built_in(thing) else registry.place(kind, thing)[1]
+        elif registry.built_in(thing):
             return look_up(kind, thing)  # another name for what is built in
-        if registry.refers(kind, given):
-            home, _, attribute = given.rpartition(":")
+        elif home.endswith(".py"):
             path = Path(home).expanduser().resolve()
-            at = f"{path}:{attribute}" if home.endswith(".py") else given
-            name = f"{path.name}:{attribute}" if home.endswith(".py") else given
-        elif not registry.built_in(thing):
-            _, at = registry.place(kind, thing)
+            name, at = f"{path.name}:{attribute}", f"{path}:{attribute}"
         return Found(name, thing, registry.source(thing), at, {})
     if not isinstance(given, (type, types.FunctionType)):  # an object: its options are its attributes of the same names
         if kind not in ("method", "weighting"):
