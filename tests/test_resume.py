@@ -17,7 +17,7 @@ from test_growth import same as same_state
 from torch import nn
 
 import everlearn
-from everlearn import ER, EverlearnError, Experiment, Fixed, Learner
+from everlearn import ER, EverlearnError, Experiment, Fixed, Learner, Snapshot, Term, cross_entropy
 from everlearn.core.terms import distance
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments import run as runs
@@ -570,3 +570,39 @@ def test_a_training_set_made_of_a_memory_that_has_changed_since_is_not_gone_on_w
     again.restore(states[1])
     with pytest.raises(BadInput, match=r"cannot be gone on from: Whole\.training_set gives other samples now"):
         again.update(stream.tasks[1])
+
+
+class Recalled(ER):
+    """What was learned is pulled to what the networks before this task and before the last one say of it."""
+
+    names = ("new", "pull", "memory")
+    teacher = older = None
+
+    def begin_task(self, learner, task):
+        self.older, self.teacher = self.teacher, Snapshot(learner.net)
+
+    def learn(self, new):
+        pull = sum((new.z - of(new.x)).square().mean(dim=1) for of in (self.older, self.teacher) if of is not None)
+        return [cross_entropy(new), Term(pull, new, preserves=True)]
+
+    def predict(self, learner, x):
+        return learner.logits(x) + (0 if self.teacher is None else self.teacher(learner.inputs(x)))
+
+
+def test_a_snapshot_made_in_a_task_is_there_again_whenever_the_learner_was_left_and_when_it_is_loaded(tmp_path):
+    stream, states = toy(tasks=3), []
+    make = lambda: Learner(MLP(stream.shape, 6), Recalled(), memory=8, classes=range(6), epochs=2, batch=4)
+    learner = make()
+    for task in stream.tasks:
+        learner.update(task, on_epoch=lambda learner, _: states.append(learner.state()))
+        states.append(learner.state())
+    for state in states:
+        again = make()
+        again.restore(state)
+        for task in stream.tasks[again.tasks :]:
+            again.update(task)
+        assert same_state(learner.state(), again.state())
+        assert torch.equal(learner.predict_proba(stream.tasks[0].test[0]), again.predict_proba(stream.tasks[0].test[0]))
+    learner.save(tmp_path / "saved")
+    loaded = Learner.load(tmp_path / "saved", MLP(stream.shape, 6), method=Recalled())
+    assert same_state(learner.state(), loaded.state())

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from everlearn import errors
 from everlearn.arguments import Checked
 from everlearn.core.norm import Norm
-from everlearn.core.state import Stateful
+from everlearn.core.state import Stateful, part
 from everlearn.core.theta import MainNet, reading
 from everlearn.errors import BadInput, passed_on
 
@@ -59,6 +59,18 @@ class Snapshot(Checked, Stateful):
             self.module.load_state_dict(state)
         except RuntimeError as error:
             raise BadInput(f"this state is of another network ({str(error).splitlines()[0]})") from error
+
+
+def made_again(of: Stateful, state: dict[str, Tensor], net: MainNet) -> None:
+    """The snapshots that were made in a task: where a state has one and the object, made anew, not yet, it gets one of
+    this network, for the state to be put into."""
+    keys = net.unbind().state_dict().keys()
+    for name in {key.partition(".")[0] for key in state if "." in key}:
+        held, own = vars(of).get(name), part(state, name)
+        if isinstance(held, Stateful):
+            made_again(held, own, net)
+        elif own.keys() == keys:
+            setattr(of, name, Snapshot(net))
 
 
 USUAL = 0.999  # decay

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from everlearn import checks
 from everlearn.core.memory import Memory
+from everlearn.core.snapshot import made_again
 from everlearn.core.state import as_bytes, copied, joined, part
 from everlearn.errors import BadInput
 from everlearn.learner import growth, teaching
@@ -81,6 +82,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
             learner.width = learner.memory.stored["features"].shape[1]
     learner.prequential.restore(state.get("learner.prequential"))
     learner.sgd.restore(part(state, "sgd"))
+    made_again(learner.method, part(state, "method"), learner.net)
     learner.method.restore(part(state, "method"))
     learner.method.weighting.restore(part(state, "weighting"))
     within = part(state, "epoch")
