@@ -555,6 +555,33 @@ def test_what_begin_task_does_to_the_learner_is_done_once_however_often_the_task
         assert same_state(learner.state(), again.state())
 
 
+class Falling(ER):
+    """A learning rate that falls step by step, from the same one in each task, and lower in later epochs."""
+
+    def begin_task(self, learner, task):
+        learner.sgd.lr = 0.2
+
+    def after_step(self, step, gradient, direction):
+        step.sgd.lr *= 0.9
+
+
+def test_the_learning_rate_is_gone_on_with_as_it_was_however_it_was_set():
+    stream, states = toy(tasks=2), []
+    make = lambda: Learner(MLP(stream.shape, 4), Falling(), memory=8, classes=range(4), epochs=2, batch=4, lr=0.1)
+    learner = make()
+    for task in stream.tasks:
+        for _ in learner.updating(task):
+            states.append((learner.sgd.lr, learner.state()))
+    assert len({lr for lr, _ in states}) > 4
+    for lr, state in states:
+        again = make()
+        again.restore(state)
+        assert again.sgd.lr == lr
+        for task in stream.tasks[again.tasks :]:
+            again.update(task)
+        assert same_state(learner.state(), again.state())
+
+
 class Whole(ER):
     """It learns the task and all that is in the memory."""
 

@@ -39,6 +39,7 @@ def state(learner: Learner) -> dict[str, Tensor]:
         "sgd": learner.sgd.state(),
         "memory": {} if memory is None else memory.state(),
         "learner": {
+            "lr": torch.tensor(checks.rate(learner), dtype=torch.float64),
             "progress": torch.tensor([learner.tasks, learner.epoch, 0 if memory is None else memory.ledger.presented]),
             "task": learner._mark,
             "trained": learner._trained,
@@ -82,6 +83,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
             learner.width = learner.memory.stored["features"].shape[1]
     learner.prequential.restore(state.get("learner.prequential"))
     learner.sgd.restore(part(state, "sgd"))
+    learner.sgd.lr = float(state.get("learner.lr", learner.sgd.lr))  # an older state does not say it
     made_again(learner.method, part(state, "method"), learner.net)
     learner.method.restore(part(state, "method"))
     learner.method.weighting.restore(part(state, "weighting"))

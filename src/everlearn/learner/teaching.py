@@ -180,9 +180,11 @@ def untouched(learner: Learner) -> Iterator[None]:
     """What a call does to the network, the optimiser or the memory it did when the task began: here it does nothing."""
     memory, network, sgd = learner.memory, copied(learner.net.state()), copied(learner.sgd.state())
     rows, ledger = (memory.x.clone(), memory.y.clone(), copied(memory.stored)), memory.ledger.copy()
+    lr = learner.sgd.lr
     yield
     learner.net.unbind().load_state_dict(network)
     learner.sgd.restore(sgd)
+    learner.sgd.lr = lr
     memory.x, memory.y, memory.stored = rows
     memory.ledger = ledger
 
