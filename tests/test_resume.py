@@ -18,6 +18,7 @@ from torch import nn
 
 import everlearn
 from everlearn import ER, EverlearnError, Experiment, Fixed, Learner, Snapshot, Term, cross_entropy
+from everlearn.core.state import as_bytes
 from everlearn.core.terms import distance
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments import run as runs
@@ -351,6 +352,9 @@ def test_records_changed_before_a_checkpoint_are_not_gone_on_from(tmp_path):
         lambda state: state | {"run.measures": torch.zeros(1)},
         lambda state: state | {"run.measures": torch.zeros(4, 5, 3)},
         lambda state: state | {"at.learner.known": torch.zeros(3, dtype=torch.uint8)},
+        lambda state: state | {"at.learner.begun": as_bytes("{(0, 'count'): __import__('os')}")},
+        lambda state: state | {"at.learner.begun": as_bytes("{[[(")},
+        lambda state: state | {"at.learner.begun": as_bytes("[1, 2]")},
         lambda state: {key: tensor for key, tensor in state.items() if key != "run.measures"},
         lambda state: {key: tensor for key, tensor in state.items() if not key.startswith("at.network")},
         lambda state: {key: tensor.reshape(-1)[:1] for key, tensor in state.items()},
@@ -577,6 +581,34 @@ def test_the_learning_rate_is_gone_on_with_as_it_was_however_it_was_set():
         again = make()
         again.restore(state)
         assert again.sgd.lr == lr
+        for task in stream.tasks[again.tasks :]:
+            again.update(task)
+        assert same_state(learner.state(), again.state())
+
+
+class Measured(ER):
+    """What begin_task makes of a network and a memory that change in the task."""
+
+    def begin_task(self, learner, task):
+        held = learner.memory.held()[1].tolist()
+        self.scale = 1.0 if not held else float(learner.net.theta.detach().norm()) / 4
+        self.counts = {c: 1 + held.count(c) for c in range(learner.classes)}
+        self.full = len(held) == learner.capacity
+
+    def rehearse(self, memory):
+        rare = torch.tensor([self.scale / self.counts[c] + self.full for c in memory.y.tolist()])
+        return [Term(cross_entropy(memory).loss * rare, memory)]
+
+
+def test_a_number_that_begin_task_makes_of_what_changes_in_a_task_stays_what_it_was_however_the_task_is_left():
+    stream, states = toy(tasks=2), []
+    make = lambda: Learner(MLP(stream.shape, 4), Measured(), memory=8, classes=range(4), epochs=2, batch=4)
+    learner = make()
+    for task in stream.tasks:
+        states += [learner.state() for _ in learner.updating(task)]
+    for state in states:
+        again = make()
+        again.restore(state)
         for task in stream.tasks[again.tasks :]:
             again.update(task)
         assert same_state(learner.state(), again.state())

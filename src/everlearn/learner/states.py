@@ -11,9 +11,10 @@ from torch import Tensor
 from everlearn import checks
 from everlearn.core.memory import Memory
 from everlearn.core.snapshot import made_again
-from everlearn.core.state import as_bytes, copied, joined, part
+from everlearn.core.state import as_bytes, copied, from_bytes, joined, part
 from everlearn.errors import BadInput
 from everlearn.learner import growth, teaching
+from everlearn.learner.unkept import begun
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -51,6 +52,8 @@ def state(learner: Learner) -> dict[str, Tensor]:
             "prequential": learner.prequential.state(),
         },
     }
+    if learner.within_task:
+        parts["learner"]["begun"] = as_bytes(learner._begun)
     if learner.step and learner._place is not None:
         parts["epoch"] = {"step": torch.tensor(learner.step)} | learner._place.state(learner.device)
     state = copied(joined(parts))
@@ -72,6 +75,8 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
     learner._trained = state.get("learner.trained", torch.zeros(3, dtype=torch.long)).cpu()
     learner._ended = bool(state.get("learner.ended", False))
+    learner._begun = from_bytes(state["learner.begun"]) if "learner.begun" in state else "{}"
+    begun(learner._begun)
     learner._learning, learner._torn = False, False
     learner.memory, learner._watched = None, None
     if memory := part(state, "memory"):

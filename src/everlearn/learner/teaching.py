@@ -28,7 +28,7 @@ from everlearn.core.state import copied, joined, part
 from everlearn.core.tape import Tape
 from everlearn.data import Task
 from everlearn.errors import BadInput, EverlearnError, Notice, passed_on
-from everlearn.learner.unkept import called_again, plain, tell_lost
+from everlearn.learner.unkept import as_begun, called_again, plain, said, tell_lost
 from everlearn.methods.base import Method
 
 if TYPE_CHECKING:
@@ -164,11 +164,14 @@ class Place:
 
 def begin_task(learner: Learner, task: Task) -> dict[str, Tensor]:
     """Tell the method; in the middle of a task it is then as it was. The state the weighting had there."""
-    again = contextlib.nullcontext() if learner._resumed is None else untouched(learner)
-    with called_again(learner, learner.method, *learner.method.parts), again:
-        learner.method.tell("begin_task", learner, task)
+    holders = learner.method, *learner.method.parts
     if learner._resumed is None:
+        with called_again(learner, *holders):
+            learner.method.tell("begin_task", learner, task)
+        learner._begun = said(*holders)
         return {}
+    with called_again(learner, *holders), untouched(learner), as_begun(learner._begun, *holders):
+        learner.method.tell("begin_task", learner, task)
     method, weighting = learner._resumed
     learner.method.restore(method)
     checks.claimed(learner.method, method)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
+import math
 import pickle
 import warnings
 from collections.abc import Iterable, Iterator
@@ -13,7 +15,7 @@ from torch import Tensor
 
 from everlearn.core.capture import alike, fixed
 from everlearn.core.state import Stateful
-from everlearn.errors import PLAIN, Notice
+from everlearn.errors import PLAIN, BadInput, Notice
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -62,6 +64,41 @@ def called_again(learner: Learner, *holders: Stateful) -> Iterator[None]:
     read = set().union(*(names for names, _ in traced))
     bound = set().union(*(names for _, names in traced))
     _tell(learner, carried & (read | (made.keys() - bound)))
+
+
+def said(*holders: Stateful) -> str:
+    """Their plain values, in words from which `as_begun` reads them; arrays and objects are left out."""
+    held = {(place, name): value for place, of in enumerate(holders) for name, value in of._held().items()}
+    return repr({key: value for key, value in held.items() if _sayable(value)})
+
+
+def _sayable(value: object) -> bool:
+    if type(value) in (list, tuple, set):
+        return all(map(_sayable, value))  # pyright: ignore[reportArgumentType]
+    if type(value) is dict:
+        return all(map(_sayable, [*value, *value.values()]))
+    return type(value) in PLAIN and (not isinstance(value, float) or math.isfinite(value))
+
+
+def begun(words: str) -> dict[tuple[int, str], object]:
+    """What `said` gave; a state may be from anywhere."""
+    try:
+        return {(int(place), str(name)): value for (place, name), value in ast.literal_eval(words).items()}
+    except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+        raise BadInput("this state's words on how its task began cannot be read") from error
+
+
+@contextlib.contextmanager
+def as_begun(words: str, *holders: Stateful) -> Iterator[None]:
+    """Around a call that is repeated in the middle of a task: of the plain values that it assigns, those are kept that
+    it had assigned when the task began. The network and the memory that they may be made of have changed since."""
+    with contextlib.ExitStack() as traces:
+        traced = [traces.enter_context(_traced(of)) for of in holders]
+        yield
+    values = begun(words)
+    for place, (of, (_, bound)) in enumerate(zip(holders, traced)):
+        names = {known.rpartition(".")[2] for known in bound}
+        vars(of).update({name: value for (at, name), value in values.items() if at == place and name in names})
 
 
 @contextlib.contextmanager
