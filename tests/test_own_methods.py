@@ -1,11 +1,13 @@
 """What researchers' own methods may do: draw numbers, keep state of any kind, leave rows empty, have any option."""
 
 import random
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from conftest import toy
 from safetensors.torch import load_file
 from torch import nn
 from typer.testing import CliRunner
@@ -16,6 +18,7 @@ from everlearn.cli import app as cli
 from everlearn.errors import BadInput, Notice
 from everlearn.experiments.store import Store
 from everlearn.launchers import perform
+from everlearn.networks import MLP
 
 OWN = '''
 import torch
@@ -207,3 +210,29 @@ def test_rows_that_are_written_and_never_drawn_are_told_of():
     learner = everlearn.Learner(torch.nn.Linear(6, 2), Ring(), batch=8, memory=10, epochs=1)
     with pytest.warns(Notice, match="Ring writes rows of its memory that are never drawn"):
         learner.update(torch.randn(16, 6), torch.arange(16) % 2)
+
+
+class Halved(ER):
+    """After each task the network is changed, and if it says so, so is what is tested of it."""
+
+    def __init__(self, both: bool = False):
+        super().__init__()
+        self.both = both
+
+    def end_task(self, learner, task):
+        learner.net.theta.detach().mul_(0.5)
+        if self.both:
+            learner.sgd.average.mean.mul_(0.5)
+
+
+def test_a_network_that_is_changed_where_its_average_is_tested_is_told_of():
+    stream = toy()
+    make = lambda method, average: Learner(
+        MLP(stream.shape, 4), method, memory=8, classes=range(4), epochs=1, average=average
+    )
+    with pytest.warns(Notice, match=r"Halved\.end_task changes the network, and what is tested is its moving average"):
+        make(Halved(), 0.9).update(stream.tasks[0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)
+        for method, average in ((Halved(), 0.0), (Halved(both=True), 0.9), (ER(), 0.9)):
+            make(method, average).update(stream.tasks[0])

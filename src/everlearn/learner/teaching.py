@@ -122,7 +122,7 @@ def learn(
     if learner.capacity and method.slot_rule:
         memory.ledger.taught(offers(len(y), learner.batch), learner.epoch, epochs)
     learner._resumed, learner._torn = None, True
-    with between(END):
+    with between(END), tested_apart(learner):
         method.tell("end_task", learner, task)
     tell_lost(learner, unkept, plain(method, *method.parts))
     learner.seen |= set(task.classes)
@@ -190,6 +190,25 @@ def untouched(learner: Learner) -> Iterator[None]:
     learner.sgd.lr = lr
     memory.x, memory.y, memory.stored = rows
     memory.ledger = ledger
+
+
+@contextlib.contextmanager
+def tested_apart(learner: Learner) -> Iterator[None]:
+    """Around the end of a task: what it does to the network alone is not tested where the network's average is."""
+    theta, mean = learner.net.theta.detach(), learner.sgd.average.mean
+    if mean is None:
+        yield
+        return
+    network, average = theta.clone(), mean.clone()
+    yield
+    if torch.equal(network, theta) or learner.sgd.average.mean is not mean or not torch.equal(average, mean):
+        return
+    warnings.warn(
+        f"{type(learner.method).__name__}.end_task changes the network, and what is tested is its moving average, "
+        "which stays as it was; average=0 tests the network itself",
+        Notice,
+        stacklevel=1,
+    )
 
 
 def training_set(learner: Learner, task: Task) -> tuple[Tensor, Tensor]:
