@@ -236,3 +236,35 @@ def test_a_network_that_is_changed_where_its_average_is_tested_is_told_of():
         warnings.simplefilter("error", Notice)
         for method, average in ((Halved(), 0.0), (Halved(both=True), 0.9), (ER(), 0.9)):
             make(method, average).update(stream.tasks[0])
+
+
+class Gathered(ER):
+    """It gathers how often a class came: once per step, or wherever it is asked for its terms."""
+
+    def __init__(self, once: bool):
+        super().__init__()
+        self.once, self.came = once, torch.zeros(4)
+
+    def learn(self, new):
+        if not self.once:
+            self.came += torch.bincount(new.y, minlength=4)
+        return super().learn(new)
+
+    def after_step(self, step, gradient, direction):
+        if self.once:
+            self.came += torch.bincount(step.y, minlength=4)
+
+
+def test_what_is_gathered_in_learn_is_told_of_where_a_relation_asks_for_it_several_times_a_step():
+    stream = toy()
+    make = lambda method, weighting: Learner(
+        MLP(stream.shape, 4), method, weighting, memory=8, classes=range(4), epochs=1, batch=4
+    )
+    with pytest.warns(Notice, match=r"Gathered changes came where it says what its terms are, and Relation asks that"):
+        often = make(Gathered(False), "relation").update(stream.tasks[0])
+    assert often.method.came.sum() > len(stream.tasks[0].train[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)
+        for method, weighting in ((Gathered(True), "relation"), (Gathered(False), "consolidate")):
+            once = make(method, weighting).update(stream.tasks[0])
+            assert once.method.came.sum() == len(stream.tasks[0].train[1])

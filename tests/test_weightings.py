@@ -502,7 +502,7 @@ def test_the_network_is_tried_once_and_keeps_its_random_numbers(monkeypatch):
     expected = torch.rand(1)
     torch.manual_seed(0)
     for _ in range(2):
-        of.after(None, step, None, None)
+        of.after(ER(), step, None, None)
     assert len(tried) == 1 and of.tried and torch.equal(torch.rand(1), expected)
 
 

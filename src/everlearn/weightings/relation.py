@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +17,7 @@ from everlearn.core.seeding import seeded
 from everlearn.core.state import joined, part
 from everlearn.core.terms import Batch, Terms, cross_entropy, seen_by, weighed
 from everlearn.core.theta import MainNet
-from everlearn.errors import BadInput, number, unknown
+from everlearn.errors import BadInput, Notice, number, unknown
 from everlearn.weightings import diagnostics, outer
 from everlearn.weightings.adam import Adam
 from everlearn.weightings.base import Phased
@@ -217,8 +218,17 @@ class Relation(Relational):
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, step.replay).losses
         outer = lambda theta: self.outer(method, net.at(theta, virtual=True), step.replay)
         weights = self.preset.expand(len(x), -1)
+        held = lambda: {name: (of.data_ptr(), of._version) for name, of in method.state().items()}
+        before = held()
         with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is what it would have been
             check(self.hypergradient, losses, net.theta, weights, outer)
+        if changed := sorted(name for name, now in held().items() if now != before.get(name)):
+            warnings.warn(
+                f"{type(method).__name__} changes {', '.join(changed)} where it says what its terms are, and "
+                f"{type(self).__name__} asks that several times a step; change it in after_step or remember",
+                Notice,
+                stacklevel=1,
+            )
         self.tried = True
 
     def _learn_first(self, method: Method, step: Step) -> None:
