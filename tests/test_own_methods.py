@@ -268,3 +268,62 @@ def test_what_is_gathered_in_learn_is_told_of_where_a_relation_asks_for_it_sever
         for method, weighting in ((Gathered(True), "relation"), (Gathered(False), "consolidate")):
             once = make(method, weighting).update(stream.tasks[0])
             assert once.method.came.sum() == len(stream.tasks[0].train[1])
+
+
+class Projecting(ER):
+    """Beside the cross-entropy, what a layer that the network does not use itself makes of the features."""
+
+    names = ("new", "apart", "memory")
+    features = True
+
+    def learn(self, new):
+        with self.learner.net.autocast:
+            made = self.learner.net.module.project(new.features)
+        apart = (new.y[:, None] != new.y) * (made @ made.T)
+        return [cross_entropy(new), Term(apart.square().mean(dim=1).to(new.z.dtype), new)]
+
+
+class WithProjector(MLP):
+    def __init__(self, shape, classes):
+        super().__init__(shape, classes)
+        self.project = nn.Linear(100, 8)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_layer_that_only_a_loss_uses_is_trained_with_the_network_and_seen_by_a_relation(precision):
+    stream, ends = toy(), []
+    given: dict = dict(memory=8, classes=range(4), epochs=2, lr=0.1, precision=precision)
+    exact = precision == "float32"
+    for way in ("forward", "double-backward"):
+        torch.manual_seed(0)
+        network = WithProjector(stream.shape, 4)
+        before = network.project.weight.detach().clone()
+        weighting = everlearn.Relation(hypergradient=way, warmup=0, rrn_lr=0.1)
+        learner = Learner(network, Projecting(), weighting, **given, dtype=torch.float64 if exact else torch.float32)
+        for task in stream.tasks:
+            learner.update(task)
+        assert not torch.equal(network.project.weight.float(), before)
+        ends.append(learner.net.theta.detach().double())
+    assert torch.allclose(*ends, rtol=0, atol=1e-10 if exact else 0.05)
+
+
+class Scheduled(ER):
+    """A rate that falls from epoch to epoch."""
+
+    captures = False  # a step recorded on a GPU keeps its rate
+
+    def __init__(self):
+        super().__init__()
+        self.rates = torch.zeros(0)
+
+    def select(self, step):
+        step.sgd.lr = self.learner.training.lr * 0.5**self.learner.epoch
+        self.rates = torch.cat([self.rates, torch.tensor([step.sgd.lr])])
+
+
+def test_a_schedule_of_the_learning_rate_is_a_methods_own_and_begins_anew_in_each_task():
+    stream = toy()
+    learner = Learner(MLP(stream.shape, 4), Scheduled(), memory=8, classes=range(4), epochs=3, batch=12, lr=0.5)
+    for task in stream.tasks:
+        learner.update(task)
+    assert learner.method.rates.tolist() == [0.5, 0.25, 0.125] * 2
