@@ -166,6 +166,19 @@ def test_the_demo_compares_its_methods_and_says_where_the_runs_are(monkeypatch):
     assert all(f"runs/{name}" in shown for name in kept())
 
 
+def test_what_a_method_of_ones_own_is_said_to_be_is_its_own_words_and_never_its_parents():
+    kind = "import everlearn\n\n\nclass Mine(everlearn.ER):\n    "
+    Path("silent.py").write_text(kind + "pass\n")
+    Path("filed.py").write_text('"""What the file says."""\n' + kind + "pass\n")
+    Path("said.py").write_text('"""A file."""\n' + kind + '"""What the class says."""\n')
+    first = lambda name: call(f"methods {name}.py:Mine").stdout.splitlines()[0]
+    assert [first(name) for name in ("silent", "filed", "said")] == [
+        "Mine",
+        "What the file says.",
+        "What the class says.",
+    ]
+
+
 def test_methods_weightings_and_streams_are_all_listed():
     assert all(f" {name} " in call("methods").stdout for name in (*registry.METHODS, *registry.ALIASES))
     described = [call("methods der++").stdout, call("weightings relation").stdout]

@@ -20,8 +20,13 @@ from everlearn.spec import look_up, options_of
 
 def described(thing: Callable) -> str:
     """What a method's file or a weighting's class says of it: the equation, and where it departs from its paper."""
-    own = inspect.getdoc(inspect.getmodule(thing)) if registry.built_in(thing) else None
-    return own or inspect.getdoc(thing) or thing.__name__
+    file = inspect.getdoc(inspect.getmodule(thing)) if registry.built_in(thing) else None
+    return file or words(thing)
+
+
+def words(thing: Callable) -> str:
+    """Its own, or its file's; inspect.getdoc would give its parent's."""
+    return inspect.cleandoc(thing.__doc__ or inspect.getdoc(inspect.getmodule(thing)) or thing.__name__)
 
 
 def summary(text: str) -> str:
@@ -62,9 +67,7 @@ def method(name: str, weighting: str | None = None) -> Iterator[str | Sheet]:
     first = resolved["digits"]
     yield from flowing(described(look_up("method", first.method).thing))
     if first.weighting.name != "fixed":
-        yield from flowing(
-            f"\nWeighed by {first.weighting.name}. {inspect.getdoc(look_up('weighting', first.weighting).thing)}"
-        )
+        yield from flowing(f"\nWeighed by {first.weighting.name}. {words(look_up('weighting', first.weighting).thing)}")
     table = plain("setting", *STREAMS, title="Settings (--set KEY=VALUE) and their defaults on each stream")
     settings = {stream: experiment.settings() for stream, experiment in resolved.items()}
     unset = {key for key in settable(name, weighting) if "." not in key} - settings["digits"].keys()  # but can be
@@ -91,7 +94,7 @@ def weighting(name: str) -> Iterator[str | Sheet]:
     if not registry.refers("weighting", name) and name not in registry.known("weighting"):
         raise unknown("weighting", name, registry.known("weighting"))
     thing = look_up("weighting", name).thing
-    yield from flowing(inspect.getdoc(thing) or thing.__name__)
+    yield from flowing(words(thing))
     table = plain("option", "default", title="Options (--set KEY=VALUE)")
     usual = {"weights": "the method's", "warmup": "half of the epochs", "interval": "a tenth of the epochs, at least 1"}
     for key, parameter in options_of("weighting", thing).items():
