@@ -780,15 +780,27 @@ def test_runs_that_are_left_are_each_closed_on_their_own_stream_whatever_another
 
 
 def test_a_mistake_in_the_code_is_not_taken_for_one_of_the_user(monkeypatch):
-    def wrong(*_, **__):
-        raise RuntimeError("shapes differ")
-
-    monkeypatch.setattr(launchers, "perform", wrong)
+    ours = {"__name__": "everlearn.ours"}
+    exec("def wrong(*_, **__):\n    raise RuntimeError('shapes differ')", ours)
+    monkeypatch.setattr(launchers, "perform", ours["wrong"])
     assert answer("run er", code=1) == "everlearn: RuntimeError: shapes differ; --debug shows where\n"
     for words, variable in (("run er --debug", ""), ("run er", "1")):
         monkeypatch.setenv("EVERLEARN_DEBUG", variable)
         result = call(words)
         assert result.exit_code == 1 and result.stderr.startswith("Traceback") and "in wrong\n" in result.stderr
+
+
+def test_where_ones_own_method_failed_is_said_by_every_command_that_teaches_it():
+    Path("mine.py").write_text(
+        "import everlearn\n\n\nclass Mine(everlearn.ER):\n    last: int = 1\n\n"
+        "    def end_task(self, learner, task):\n        1 / (self.last - learner.tasks)\n"
+    )
+    said = "everlearn: ZeroDivisionError: division by zero (mine.py, line 8)\n"
+    assert call("tune mine.py:Mine --epochs 1 --trials 1 --out tuned --quiet").stderr == said
+    assert call("run mine.py:Mine --set tasks=1 --epochs 1 --quiet").exit_code == 0
+    (run,) = Path("runs").iterdir()
+    np.savez("new.npz", x=np.zeros((20, 1, 8, 8), np.uint8), y=np.array(["new"] * 20))
+    assert call(f"teach {run} new.npz --quiet").stderr.endswith(said)
 
 
 @contextlib.contextmanager

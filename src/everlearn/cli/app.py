@@ -21,7 +21,7 @@ import typer.core
 import typer.main
 
 from everlearn.cli import hasty
-from everlearn.errors import FULL, EverlearnError, Notice, printable, short_of_memory
+from everlearn.errors import FULL, EverlearnError, Notice, foreign, located, printable, short_of_memory
 from everlearn.version import __version__
 
 OF_LEARNERS = ("predict", "teach", "memory", "export")
@@ -197,6 +197,8 @@ def _answer(error: Exception) -> tuple[str, int]:
         return str(error), error.exit_code
     if short_of_memory(error):
         return "there is not enough memory for this run; a smaller --memory, --set batch or network may fit", 1
+    if foreign(error) and getattr(error, "errno", None) not in FULL:
+        return located(error), 1
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
         way_out = "free some space" if error.errno in FULL else "check the path"
