@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import everlearn
 from everlearn import Average, Snapshot
@@ -184,6 +185,45 @@ def test_in_bfloat16_a_gradient_per_sample_is_that_of_a_batch_of_one_but_for_rou
             alone = net.gradient(loss(net.at(net.theta), x[n : n + 1], y[n : n + 1]))
             assert (row - alone).norm() < 0.02 * alone.norm()
     assert each.dtype == torch.float32 and not any(getattr(m, "mapped", False) for m in net.module.modules())
+
+
+class Recurrent(nn.Module):
+    """Rows of 3 numbers, read one by one; what is negative is padding."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer, self.out = layer, nn.Linear(4, 2)
+
+    def forward(self, x):
+        steps, lengths = x[..., None].expand(-1, -1, 4), (x >= 0).sum(dim=1).clamp(min=1)
+        if isinstance(self.layer, nn.LSTM):
+            steps = pack_padded_sequence(steps, lengths, batch_first=True, enforce_sorted=False)
+            return self.out(self.layer(steps)[1][0][0])
+        if isinstance(self.layer, nn.GRU):
+            return self.out(self.layer(steps)[1][0])
+        padded = torch.arange(3) >= lengths[:, None]
+        return self.out(self.layer(steps, src_key_padding_mask=padded).mean(dim=1))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.GRU(4, 4, batch_first=True),
+        lambda: nn.LSTM(4, 4, batch_first=True),
+        lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), 1),
+    ],
+    ids=["gru", "packed lstm", "padded transformer"],
+)
+def test_so_it_is_in_a_network_that_torch_cannot_map_over_samples(layer):
+    """OEWC and GSS ended in torch's words: a batching rule that is missing, a shape that does not match."""
+    torch.manual_seed(0)
+    net, x, y = MainNet(Recurrent(layer())), X, torch.tensor([0, 1, 1, 0])
+    loss = lambda net, x, y: F.cross_entropy(net(x)[0], y)
+    with net.evaluating(), torch.no_grad():
+        each = net.per_sample(loss, x, y)
+    with net.evaluating():
+        alone = [net.gradient(loss(net.at(net.theta), x[n : n + 1], y[n : n + 1])) for n in range(4)]
+    assert torch.allclose(each, torch.stack(alone), atol=1e-6) and all(row.any() for row in each)
 
 
 # Modes ----------------------------------------------------------------------------------------------------------------

@@ -14,9 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import grad, vmap
 
-from everlearn.core import ranks
+from everlearn.core import alone, ranks
 from everlearn.core.filling import Rows, any_there, filled
 from everlearn.core.layout import Layout, Replaced, Rounded, fitted, write_back
 from everlearn.core.norm import Norm
@@ -227,7 +226,7 @@ class MainNet:
         for norm in self._norms:
             norm.mapped = True
         try:
-            return vmap(grad(one), in_dims=(None, *(0 for _ in batch)))(self.theta.detach(), *batch)
+            return alone.gradients(one, self.theta.detach(), batch)
         finally:
             for norm in self._norms:
                 norm.mapped = False
