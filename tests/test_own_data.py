@@ -1,5 +1,6 @@
 """Data, networks, transforms and folders of one's own: what is welcome, and what is refused in a sentence."""
 
+import copy
 import enum
 import errno
 import functools
@@ -972,6 +973,38 @@ def test_an_augmentation_that_is_tried_draws_nothing_of_the_callers():
 def test_a_layer_with_sparse_gradients_is_named():
     with refused("the network's layer '0' has sparse gradients; make it with sparse=False"):
         Learner(nn.Sequential(nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 2)))
+
+
+class Turned(nn.Module):
+    """Pairs of numbers turned by angles that are kept as complex numbers, as rotary positions are."""
+
+    def __init__(self, trained=False):
+        super().__init__()
+        turns = torch.polar(torch.ones(3), torch.arange(3.0))
+        self.turns = nn.Parameter(turns, requires_grad=trained)
+        self.register_buffer("more", turns.conj().clone())
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        turned = torch.view_as_complex(x.view(-1, 3, 2)) * self.turns
+        return self.out(torch.view_as_real(turned * self.more * self.turns).flatten(1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_numbers_that_are_not_trained_stay_what_they_are(dtype, tmp_path):
+    torch.manual_seed(0)
+    own = Turned()
+    before = copy.deepcopy(own)(X).softmax(1)
+    learner = Learner(own, "der++", classes=[0, 1], memory=8, epochs=2, batch=4, dtype=dtype)
+    assert torch.allclose(learner.predict_proba(X).float(), before, atol=1e-6) and own.turns.is_complex()
+    learner.update(X, Y.clamp(max=1)).save(tmp_path)
+    assert same(Learner.load(tmp_path, Turned()).state(), learner.state())
+    assert torch.equal(learner.net.module.more, Turned().more)
+
+
+def test_complex_numbers_that_would_be_trained_are_refused():
+    with refused("the network's turns is complex, and real numbers alone are trained; keep torch.view_as_real of it"):
+        Learner(Turned(trained=True))
 
 
 # What users came upon -------------------------------------------------------------------------------------------------

@@ -105,6 +105,11 @@ def network(network: nn.Module) -> None:
             raise BadInput(f"the network's layer '{name}' has no size yet; call the network once, with a batch")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
             raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
+    for name, parameter in network.named_parameters():
+        if parameter.is_complex() and parameter.requires_grad:
+            raise BadInput(
+                f"the network's {name} is complex, and real numbers alone are trained; keep torch.view_as_real of it"
+            )
 
 
 def method(method: Method) -> None:

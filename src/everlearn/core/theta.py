@@ -83,7 +83,7 @@ class MainNet:
         self.autocast: contextlib.AbstractContextManager[Any] = (
             torch.autocast(device.type, torch.bfloat16, cache_enabled=False) if low else contextlib.nullcontext()
         )
-        self.module: nn.Module = module.to(device, dtype)
+        self.module: nn.Module = (module.double() if dtype == torch.float64 else module.float()).to(device)
         modules = list(module.modules())
         self._layers = [m._parameters for m in modules]
         # A layer in evaluation mode stays so if it is frozen (a backbone, say), or if the network itself is not.
