@@ -975,6 +975,13 @@ def test_a_layer_with_sparse_gradients_is_named():
         Learner(nn.Sequential(nn.EmbeddingBag(9, 4, sparse=True), nn.Linear(4, 2)))
 
 
+@pytest.mark.parametrize("layer", [nn.Embedding, nn.EmbeddingBag])
+def test_a_layer_that_changes_its_weights_as_it_answers_is_named(layer):
+    """Its weights are a part of one vector, and the first step ended in torch's words on views."""
+    with refused("the network's layer '0' changes its weights as it answers; make it without max_norm"):
+        Learner(nn.Sequential(layer(9, 4, max_norm=1.0), nn.Flatten(), nn.Linear(4, 2)))
+
+
 class Turned(nn.Module):
     """Pairs of numbers turned by angles that are kept as complex numbers, as rotary positions are."""
 
@@ -1051,8 +1058,9 @@ def test_a_number_without_an_embedding_is_refused_before_anything_is_learned():
 
 
 def test_a_layer_without_a_size_is_refused():
-    with refused("the network's layer '0' has no size yet; call the network once, with a batch"):
-        Learner(nn.Sequential(nn.LazyLinear(3), nn.Linear(3, 2)))
+    for layer in (nn.LazyLinear(3), nn.LazyBatchNorm1d(affine=False)):
+        with refused("the network's layer '0' has no size yet; call the network once, with a batch"):
+            Learner(nn.Sequential(layer, nn.Linear(3, 2)))
 
 
 def test_what_is_held_out_leaves_a_sample_of_every_class_to_learn():

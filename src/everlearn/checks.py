@@ -101,10 +101,12 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
 def network(network: nn.Module) -> None:
     """A network whose gradient is not one vector."""
     for name, layer in network.named_modules():
-        if any(is_lazy(parameter) for parameter in layer._parameters.values() if parameter is not None):
+        if any(is_lazy(tensor) for tensor in (layer._parameters | layer._buffers).values() if tensor is not None):
             raise BadInput(f"the network's layer '{name}' has no size yet; call the network once, with a batch")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
             raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
+        if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
+            raise BadInput(f"the network's layer '{name}' changes its weights as it answers; make it without max_norm")
     for name, parameter in network.named_parameters():
         if parameter.is_complex() and parameter.requires_grad:
             raise BadInput(
