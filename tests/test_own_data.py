@@ -24,7 +24,7 @@ import everlearn
 from everlearn import Learner, Pixels
 from everlearn.data import Inputs
 from everlearn.data.inputs import described
-from everlearn.errors import EverlearnError, Notice
+from everlearn.errors import BadInput, EverlearnError, Notice
 from everlearn.learner import saved
 
 X = torch.randn(12, 6, generator=torch.Generator().manual_seed(0))
@@ -960,6 +960,41 @@ def test_a_function_of_ones_own_that_makes_something_else_of_a_batch_is_named(in
         assert same(before, learner.state())
 
 
+class Shifts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(6, 2)
+
+    def forward(self, x):
+        x -= 5
+        return self.out(x)
+
+
+def shifted(batch):
+    batch -= 5
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("own", "inputs", "words"),
+    [
+        (network(2), shifted, "`inputs` writes to the samples it is given; let it take a copy first, x = x.clone()"),
+        (network(2), Inputs(shifted), "`inputs` writes to the samples"),
+        (Shifts(), None, "the network's forward writes to the samples it is given; let it take a copy first"),
+        (nn.Sequential(nn.Flatten(), nn.ReLU(inplace=True), nn.Linear(6, 2)), None, "the network's forward writes"),
+    ],
+    ids=["inputs", "prepare", "forward", "first layer"],
+)
+@pytest.mark.parametrize("method", ["er", "finetune"])
+def test_whoever_writes_to_samples_is_refused_and_they_stay_as_they_were(own, inputs, words, method):
+    """Each question, such as that of a validation, moved the samples of its caller once more."""
+    x, learner = X.clone(), learner_of(method, copy.deepcopy(own), inputs=inputs)
+    for teach in (learner.update, learner.observe):
+        with refused(words):
+            teach(x, Y)
+    assert torch.equal(x, X) and not learner.classes
+
+
 def test_an_augmentation_that_is_tried_draws_nothing_of_the_callers():
     drawn = lambda batch: torch.where(torch.rand(batch.shape) < 0.5, 0, batch)
     learner = learner_of(own=Bag(), inputs=Inputs(augment=drawn))
@@ -1050,10 +1085,12 @@ def test_a_number_without_an_embedding_is_refused_before_anything_is_learned():
     learner.update(x, [0, 1] * 20)
     for wrong, words in ((10, "these samples go from 0 to 10"), (-1, "these samples go from -1 to 9")):
         strange = x.clone()
-        strange[7, 0] = wrong
+        strange[[0, 7], 0] = wrong
         for ask in (learner.update, learner.observe, lambda x, y: learner.predict(x)):
             with refused(words):
                 ask(strange, [0, 1] * 20)
+        with pytest.raises(BadInput, match=r"^the network cannot take int64 samples"):  # not: that many outputs
+            learner.update(strange, [0, "new"] * 20)
     learner.update(x, [0, 1] * 20)
 
 

@@ -223,10 +223,10 @@ def ready(learner, task: Task, batch: int) -> None:
 
 def answering(learner, x: Tensor) -> Tensor:
     """A network that cannot take such samples, or answers otherwise than it should, is refused now."""
-    return tried(lambda: learner.logits(_telling(x)), x)
+    return tried(lambda: learner.logits(telling(x)), x)
 
 
-def _telling(x: Tensor) -> Tensor:
+def telling(x: Tensor) -> Tensor:
     """A few samples to try a network with; of whole numbers, which may be looked up, also the smallest and largest."""
     rows = [0, 1]
     if x.dtype == torch.long and x.numel():

@@ -110,6 +110,16 @@ def passed_on(who: str) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def unwritten(samples: Any, who: str) -> Iterator[None]:
+    """Around a call of somebody else's code that is given samples, a tensor: they are their owner's or the memory's."""
+    version = lambda: 0 if samples.is_inference() else samples._version
+    before = version()
+    yield
+    if version() != before:
+        raise BadInput(f"{who} writes to the samples it is given; let it take a copy first, x = x.clone()")
+
+
 def plural(count: int, noun: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{count} {noun}{'s' * (count != 1)}"

@@ -20,7 +20,7 @@ from everlearn.data import Stream, Task
 from everlearn.data.arrays import called
 from everlearn.data.samples import Like, gathered, samples
 from everlearn.data.tables import agree, columns
-from everlearn.errors import BadInput, Notice, shown
+from everlearn.errors import BadInput, Notice, shown, unwritten
 from everlearn.learner.labels import Labels, coded
 from everlearn.methods.base import Method
 from everlearn.metrics import Accuracies, confusion, guesses, right
@@ -69,9 +69,13 @@ class Answering(Checked):
     def logits(self, x: Tensor) -> Tensor:
         """The network's answer to samples as stored, [N, classes]."""
         with self.net.turn:
-            answer = self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
-            checks.answer(self, answer, len(x))
+            checks.answer(self, answer := self._answer(x), len(x))
             return answer
+
+    @torch.no_grad()
+    def _answer(self, x: Tensor) -> Tensor:
+        """The same, whatever its shape."""
+        return self._asked(lambda part: self.net.at(self.net.theta)(part)[0], x)
 
     @torch.no_grad()
     def features(self, x: Tensor) -> Tensor:
@@ -85,12 +89,18 @@ class Answering(Checked):
             self.net.sync()
             try:
                 with self.net.evaluating(), self.sgd.average.applied(self.net):
-                    parts = x.split(EVALUATION_BATCH)
-                    return torch.cat([question(self.inputs(part.to(self.device))) for part in parts])
+                    return torch.cat([self._put(question, part.to(self.device)) for part in x.split(EVALUATION_BATCH)])
             except IndexError as error:  # a number that it has no embedding for, say
                 raise checks.untaken(error, x) from error
             finally:
                 self.net.unbind()
+
+    def _put(self, question: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """A question about samples, which are somebody's: whoever writes to them is refused."""
+        with unwritten(x, "`inputs`"):
+            made = self.inputs(x)
+        with unwritten(made, "the network's forward"):
+            return question(made)
 
     def _scores(self, data: Any) -> Tensor:
         """A score per class for each sample, [N, classes]."""

@@ -35,16 +35,17 @@ def grow(learner: Learner, new: list[Any], x: Tensor) -> None:
     if not new:
         return
     checks.trainable(learner)
-    first = not learner.classes
+    first, one = not learner.classes, x[:1].clone()
     with undone(learner):
         if learner.head is None:
-            learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(x[:1].to(learner.device))), x)
+            learner.head = checks.tried(lambda: head_of(learner.net, learner.inputs(one.to(learner.device))), x)
+        checks.tried(lambda: learner._answer(checks.telling(x)), x)
         learner.labels.add(new)
         if first:
             learner._uncut = [weight.detach().clone() for weight in head(learner).parameters()]
         resize(learner, learner.classes)
         try:
-            learner.logits(x[:1])
+            learner.logits(one)
         except (RuntimeError, ValueError) as error:
             words = str(error).strip().splitlines()[0]
             raise BadInput(f"the network cannot have {learner.classes} outputs instead ({words}); {REMEDY}") from error
