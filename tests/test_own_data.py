@@ -1094,6 +1094,12 @@ def test_a_number_without_an_embedding_is_refused_before_anything_is_learned():
     learner.update(x, [0, 1] * 20)
 
 
+def test_a_network_that_answers_each_part_of_a_sample_is_told_that_there_should_be_one_answer():
+    """And not that it cannot have so many outputs, and to name the classes, which would not help."""
+    with refused("answers a sample with a tensor of shape (2, 2); it should be a vector of logits, one per class"):
+        Learner(nn.Linear(3, 2)).update(X.view(12, 2, 3), Y)
+
+
 def test_a_layer_without_a_size_is_refused():
     for layer in (nn.LazyLinear(3), nn.LazyBatchNorm1d(affine=False)):
         with refused("the network's layer '0' has no size yet; call the network once, with a batch"):

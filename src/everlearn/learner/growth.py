@@ -27,6 +27,7 @@ from everlearn.learner.labels import Labels
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
 
+LOGITS = "it should be a vector of logits, one per class"
 REMEDY = "give `classes`, a list of the labels of all classes there will be"
 
 
@@ -143,6 +144,8 @@ def head_of(net: MainNet, x: Tensor) -> str:
         for hook in hooks:
             hook.remove()
         net.unbind()
+    if answer.ndim != 2:
+        raise BadInput(f"the network answers a sample with a tensor of shape {tuple(answer.shape[1:])}; {LOGITS}")
     own = getattr(net.module, "head", None)
     last = own if isinstance(own, nn.Module) and own in linear else calls[-1][0] if calls else None
     plain = last is not None and {*last._parameters} == {"weight", "bias"} and not last._buffers  # no weight_norm, say
