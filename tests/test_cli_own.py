@@ -218,20 +218,47 @@ def test_what_is_there_is_replaced_only_if_it_may_be(run):
     assert "is a file" in refused(*teach, run / "result.json")
 
 
-def test_ctrl_c_leaves_the_run_as_it_was_and_nothing_else(run):
-    draw("photos", 5)
-    before, there = content(run), sorted(Path().rglob("*"))
+def learning(start: Path) -> subprocess.Popen:
+    """Another process that teaches it for as long as one lets it."""
     code = (
         "import sys; from everlearn.learner import teaching; from everlearn.cli.app import main\n"
         "plan = teaching.plan\n"
         "teaching.plan = lambda *a: (print('learning', flush=True), plan(*a))[1]\n"
         "sys.argv[0] = 'everlearn'; main()"
     )
-    words = [sys.executable, "-c", code, "teach", str(run), "photos", "--out", "model", "--epochs", "100000"]
+    more = ["--out", "model", "--force", "--epochs", "100000"]
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+        [sys.executable, "-c", code, "teach", str(start), "photos", *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=interruptible,
     )
-    assert process.stdout.readline() == "learning\n"
+    assert process.stdout and process.stdout.readline() == "learning\n"
+    return process
+
+
+def test_of_two_that_teach_one_folder_at_once_the_second_is_refused(run):
+    """Both said that they had saved to it, and the lesson of one was gone."""
+    draw("photos", 5)
+    said(["teach", run, "photos", "--out", "model", "--epochs", "1"])
+    process, again = learning(Path("model")), ["teach", "model", "photos", "--out", "model", "--force", "--epochs", "1"]
+    try:
+        for words in (again, ["memory", "model", "--forget", "1", "--out", "model", "--force"]):
+            assert "another process saves to model; wait for it or choose another --out" in refused(*words)
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    said(again)
+    assert [file.name for file in Path("model").iterdir()] == [LEARNER]
+    refused("teach", "none/one", "photos")
+    assert not Path("none").exists()
+
+
+def test_ctrl_c_leaves_the_run_as_it_was_and_nothing_else(run):
+    draw("photos", 5)
+    before, there = content(run), sorted(Path().rglob("*"))
+    process = learning(run)
     assert Path("model").is_dir()
     time.sleep(0.3)
     process.send_signal(signal.SIGINT)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -44,12 +45,13 @@ def app(
         raise BadInput(
             "--forget CLASS and --out MODEL go together: what is left is saved there, and RUN stays as it is"
         )
-    learner, screen = kept.opened(run, network, assignments(options or [])), console()
-    if not learner.capacity:
-        raise BadInput(f"the learner in {run} has no memory: {type(learner.method).__name__} keeps none")
-    gone = use.forget(learner, forget or [])
-    if out is not None:
-        with kept.room(out, run, force):
+    screen = console()
+    with contextlib.nullcontext() if out is None else kept.room(out, run, force):
+        learner = kept.opened(run, network, assignments(options or []))
+        if not learner.capacity:
+            raise BadInput(f"the learner in {run} has no memory: {type(learner.method).__name__} keeps none")
+        gone = use.forget(learner, forget or [])
+        if out is not None:
             learner.save(out)
     if html is not None:
         html.write_text(memory.page(learner, run.resolve().name), encoding="utf-8")

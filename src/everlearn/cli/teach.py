@@ -57,9 +57,9 @@ def app(
     from everlearn.experiments import kept, use
     from everlearn.report import console, known
 
-    learner = kept.opened(run, network, assignments(options or []), device.value)
     try:
         with kept.room(out, run, force) as model:
+            learner = kept.opened(run, network, assignments(options or []), device.value)
             lesson = use.teach(learner, data, epochs, validation, quiet)
             learner.save(model)
     except KeyboardInterrupt:

@@ -9,10 +9,13 @@ from typing import Any
 
 from everlearn import registry
 from everlearn.errors import BadInput
+from everlearn.experiments import locks
 from everlearn.experiments.run import choose
 from everlearn.learner import Learner, saved
 from everlearn.learner.saved import LEARNER
 from everlearn.spec import Changed, Spec
+
+LOCK = ".lock"  # of a folder a learner is being saved in
 
 
 def opened(
@@ -24,8 +27,7 @@ def opened(
 ) -> Learner:
     """The learner of a run's or a model's folder; `network` says how to build one that is not on record. A method whose
     source has `changed` since will do where only the network is asked for."""
-    if not (folder / LEARNER).is_file():
-        raise BadInput(_nothing(folder))
+    _found(folder)
     if network is None and options:
         raise BadInput(f"--set {next(iter(options))} is an option of a network; name that with --network")
     named = None if network is None else {"name": network, **(options or {})}
@@ -45,6 +47,11 @@ def opened(
 def _as_it_is(kind: str, spec: Spec) -> Any:
     """What a spec names, whatever it was when the spec was written."""
     return registry.find(kind, spec.at or spec.name)(**dict(spec.options))
+
+
+def _found(folder: Path) -> None:
+    if not (folder / LEARNER).is_file():
+        raise BadInput(_nothing(folder))
 
 
 def _nothing(folder: Path) -> str:
@@ -72,19 +79,29 @@ def _nothing(folder: Path) -> str:
 def room(out: Path | None, beside: Path, force: bool = False) -> Iterator[Path]:
     """The folder a learner is to be saved in, made now, and gone again where nothing came of it.
 
-    Without `out` it is a new one beside the learner it comes from. A run's folder is never written to.
+    Without `out` it is a new one beside the learner it comes from. A run's folder is never written to. One process at
+    a time has it: a learner that is read inside is not replaced by another's before it is saved.
     """
+    _found(beside)
     target = _free(beside) if out is None else out
-    if target.exists():
+    there = target.exists()
+    if there:
         _check(target, force)
-        yield target
-        return
-    target.mkdir(parents=True)
+    else:
+        target.mkdir(parents=True, exist_ok=True)
+    lock = target / LOCK
     try:
-        yield target
+        with locks.alone(lock, f"saves to {target}"):
+            try:
+                _check(target, force)  # now that nobody else saves there
+                yield target
+            finally:
+                with contextlib.suppress(OSError):
+                    lock.unlink()
     finally:
         with contextlib.suppress(OSError):  # it is not empty: saved
-            target.rmdir()
+            if not there:
+                target.rmdir()
 
 
 def _check(target: Path, force: bool) -> None:
@@ -95,7 +112,7 @@ def _check(target: Path, force: bool) -> None:
     if (target / LEARNER).exists():
         if not force:
             raise BadInput(f"there is a learner in {target} already; give another --out, or --force to replace it")
-    elif any(target.iterdir()):
+    elif any(not each.name.startswith(LOCK) for each in target.iterdir()):
         raise BadInput(f"--out {target} holds something else; give the name of a new folder")
 
 
