@@ -1049,6 +1049,14 @@ def test_complex_numbers_that_would_be_trained_are_refused():
         Learner(Turned(trained=True))
 
 
+def test_classes_without_an_order_are_refused():
+    """Output 0 of a trained network was `cat` in one process, and `dog` in the next."""
+    for classes in ({"cat", "dog"}, frozenset({"cat", "dog"})):
+        with refused(f"classes a {type(classes).__name__}: give how many there will be, or a list of their labels"):
+            learner_of(classes=classes)
+    assert learner_of(classes={"dog": 1, "cat": 2}.keys()).classes_.tolist() == ["dog", "cat"]
+
+
 # What users came upon -------------------------------------------------------------------------------------------------
 def test_classes_that_come_with_a_mini_batch_were_not_right_beforehand():
     """Their new output is 0, and would have been the highest where all others are negative."""

@@ -30,7 +30,7 @@ class Labels:
             number("classes", given, whole=True, positive=True)
             self.limit = int(given)
         elif given is not None:
-            if isinstance(given, str) or not isinstance(given, Iterable):
+            if isinstance(given, (str, set, frozenset)) or not isinstance(given, Iterable):
                 raise BadInput(f"classes {shown(given)}: give how many there will be, or a list of their labels")
             names = list(map(plain, given))
             if not names or len(set(names)) < len(names):
