@@ -1320,6 +1320,14 @@ def test_a_network_that_has_diverged_says_so_whatever_it_is_asked(ask, tmp_path)
     assert not any(tmp_path.iterdir())
 
 
+def test_a_pull_that_diverges_while_every_loss_is_finite_is_said_to_be_the_learning_rates_perhaps():
+    """OEWC's is no part of the loss, and nothing in it is divided by 0."""
+    torch.manual_seed(0)
+    learner = Learner(nn.Linear(6, 3), everlearn.OEWC(strength=1e30), epochs=3, batch=12, lr=0.1).update(X, Y)
+    with pytest.raises(EverlearnError, match=r"though every loss is.* so may a learning rate as large as 0\.1$"):
+        learner.update(X + 1, Y)
+
+
 def test_masked_values_are_not_learned_as_what_lies_under_the_mask():
     x = np.ma.masked_array(X.numpy(), mask=np.zeros(X.shape, bool))
     y = np.ma.masked_array(np.asarray(Y), mask=np.zeros(len(Y), bool))

@@ -231,8 +231,9 @@ def not_finite(learner: Learner, when: str, losses: Tensor, before: int) -> str:
     where = f"no longer a finite number {when}"
     zero = "a division by 0, or a root or logarithm of 0,"
     bad = (~losses.isfinite()).any(dim=1).nonzero().tolist()  # by step, then by term
-    if not bad:
-        return f"a parameter is {where}, though every loss is; {zero} makes a gradient that is none"
+    if not bad:  # it need not be the loss's: OEWC and SI add a pull to the gradient
+        too = f", and so may a learning rate as large as {learner.sgd.lr}"
+        return f"a parameter is {where}, though every loss is; {zero} makes a gradient that is none{too}"
     (step, term), *others = bad
     terms = [learner.method.names[of] for of in (term, *(of for at, of in others if at == step))]
     place = f"first in step {step + 1}: " if len(losses) > 1 else ""
