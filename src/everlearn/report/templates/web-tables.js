@@ -124,7 +124,7 @@ function lost(side, id) {
   const record = of("classes", id)[0];
   const taken = (to) => to.map(([name, points]) => `${name} ${signed(points, 1)}`).join(", ") || "–";
   const lines = record ? record.name.map((name, n) => [name, record.best[n], record.last[n], record.to[n]]).sort((a, b) => b[1] - b[2] - (a[1] - a[2])).slice(0, 12) : [];
-  simple(`lost-${side}`, ["class", "best", "at the end", "lost", "taken for"], lines.map(([name, best, last, to]) => [name, fixed(best, 1), fixed(last, 1), fixed(best - last, 1), taken(to)]), `Which class lost what to which: ${record ? byId(id).label : ""}`);
+  simple(`lost-${side}`, ["class", "best", "at the end", "lost", "taken for"], lines.map(([name, best, last, to]) => [name, fixed(best, 1), fixed(last, 1), fixed(best - last, 1), taken(to)]), `Which class was taken for which: ${record ? byId(id).label : ""}`);
 }
 
 function numbers(side, id) {
