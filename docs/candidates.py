@@ -2,9 +2,10 @@
 
 python docs/candidates.py --data DIR [--stream cifar10 cifar100] [--epochs 20] [--seeds 100 101] [--only PATTERN]
 
-An average of the network is only tested, never trained on: so one training tells how far back the average should
-reach. A record of each is kept in results/flagship/candidates, with the accuracies of every average. They are read in
-two ways: by the network's head, and by the nearest mean of each class's samples in the memory.
+Without refreshing, an average of the network is only tested, never trained on: so one training tells how far back the
+average should reach. Refreshed logits are those of the average over half a task. A record of each is kept in
+results/flagship/candidates, with the accuracies of every average. They are read in two ways: by the network's head,
+and by the nearest mean of each class's samples in the memory.
 """
 
 import argparse
