@@ -19,7 +19,7 @@ def forgetting() -> str:
     r = record("forgetting-cpu")
     kept = ("rows", "class before", "class at once", "class after", "old after")
     lines = [[label, *(cell(row[key], 1) for key in kept)] for label, row in r["rows"].items()]
-    head = ["method, forgotten", "samples", "class 3 before", "at once", "after the next task", "all old classes then"]
+    head = ["method, removed", "samples", "class 3 before", "right after", "after the next task", "all old classes"]
     return markdown(head, lines) + f"\n\nAccuracy in %, mean and standard deviation of {r['seeds']} seeds."
 
 
@@ -44,7 +44,7 @@ def step_cost() -> str:
         ["one ER step, MLP 64-100-10, batch 10 + 10", "µs"],
         [["bare PyTorch loop", f"{us['bare loop']:.0f}"], ["everlearn", f"{ours:.0f}"]],
     ) + (
-        f"\n\nRatio {r['ratio']:.2f}; both end with weights that differ by {r['weights_apart']:.1g}. "
+        f"\n\nRatio {r['ratio']:.2f}; the final weights differ by {r['weights_apart']:.1g}. "
         f"torch {r['torch']}, one thread, {r['rounds']} rounds."
     )
 
@@ -73,8 +73,8 @@ def bench() -> str:
         f"{pair} {x['alone']:.2f} alone, {x['together']:.2f} together" for pair, x in r["relational_overhead"].items()
     )
     size, peak, rate = r["memory_size"], r["update_peak_mib"], r["throughput"]
-    return markdown(["ms a step and run", *ways], rows) + (
-        f"\n\n{r['device']}, torch {r['torch']}; bfloat16 where not said otherwise.\n\n"
+    return markdown(["ms per step and run", *ways], rows) + (
+        f"\n\n{r['device']}, torch {r['torch']}; bfloat16 unless named otherwise.\n\n"
         f"- Relational overhead: {overheads}.\n"
         f"- A DER++ step at memory 50,000 over memory 200: {size['ratio']:.2f}.\n"
         f"- Peak memory of an update of the net over double backward: {peak['ratio']:.2f} "
@@ -105,7 +105,7 @@ def precision() -> str:
     rows = [[way, *(f"{value:.2f}" for value in (*of["values"], of["mean"], of["std"]))] for way, of in ways.items()]
     seeds = [f"seed {number}" for number in range(len(rows[0]) - 3)]
     return markdown(["Class-IL ACC", *seeds, "mean", "std"], rows) + (
-        f"\n\n`{r['method']}`, epochs a task: {r['epochs']}; {r['device']}, torch {r['torch']}."
+        f"\n\n`{r['method']}`, epochs per task: {r['epochs']}; {r['device']}, torch {r['torch']}."
     )
 
 
@@ -117,7 +117,7 @@ def method_cost() -> str:
         for name, x in r["rows"].items()
     ]
     return (
-        markdown(["method", "s an epoch", "of fine-tuning", "of avalanche-lib's"], rows)
+        markdown(["method", "s per epoch", "of fine-tuning", "of avalanche-lib's"], rows)
         + f"\n\ntorch {r['torch']}, one thread, processor time, median of {r['rounds']} rounds; {r['peer']}."
     )
 
@@ -126,7 +126,7 @@ def term_cost() -> str:
     r = record("term_cost-cpu")
     rows = [[f"`{name}`", f"{x['ms']:.1f}", f"{x['of_derpp']:.2f}"] for name, x in r["rows"].items()]
     said = f"{r['network']}, {r['device']}, one thread, processor time, median of {r['rounds']} rounds."
-    return markdown(["DER++ with", "ms a step", "of DER++'s"], rows) + f"\n\ntorch {r['torch']}, {said}"
+    return markdown(["DER++ with", "ms per step", "of DER++"], rows) + f"\n\ntorch {r['torch']}, {said}"
 
 
 def packing() -> str:

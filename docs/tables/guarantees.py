@@ -31,7 +31,7 @@ def installs() -> str:
     beside = ("torch", "numpy", "scikit-learn", "typer", "rich")
     rows = [
         [
-            f"{of['python']}, {'the oldest' if of['pinned'] else 'what pip takes'}",
+            f"{of['python']}, {'the oldest' if of['pinned'] else 'what pip chooses'}",
             *(of["versions"][name] for name in beside),
             f"{len(of['wheel'])} + {len(of['sdist'])}",
             "–" if of["without CUDA packages"] else "with",
@@ -39,7 +39,7 @@ def installs() -> str:
         for of in document["checked"]
     ]
     about = "; ".join(f"{name}, {size / 1000:.0f} kB" for name, size in document["built"].items())
-    header = ["Python, and the rest", *beside, "steps, wheel + sdist", "CUDA packages"]
+    header = ["Python, and which versions", *beside, "steps, wheel + sdist", "CUDA packages"]
     return f"{markdown(header, rows)}\n\nRecord: commit {short(document['commit'])}; {about}."
 
 

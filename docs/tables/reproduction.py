@@ -31,7 +31,7 @@ WHY = {  # rows beyond two published deviations of which something is known; the
         "table1-cifar10",
         "der++, M = 200",
     ): "[its authors have our value](#why-is-der-above-its-published-value-at-memory-200)",
-    ("table1-cifar10", "er, M = 500"): "[a high draw?](#why-is-er-below-its-published-value-at-memory-500)",
+    ("table1-cifar10", "er, M = 500"): "[high by chance?](#why-is-er-below-its-published-value-at-memory-500)",
     ("table1-cifar10", "er, M = 5120"): LOWER_TOO,
     ("table2-cifar100", "er, M = 500"): LOWER_TOO,
     **dict.fromkeys(
@@ -130,7 +130,7 @@ def near() -> str:
         expected = len(of) - sum(cell.by_chance for cell in of)
         lines.append(
             f"- **On {name} {within} of the {len(of)} rows run are within two published standard deviations.** If "
-            f"nothing but chance told them from the published ones, {expected:.0f} would be."
+            f"they differed from the published ones by chance alone, {expected:.0f} would be."
         )
     return "\n".join(map(wrapped, lines))
 
@@ -264,7 +264,7 @@ def again() -> str:
             ]
             accuracies = [f"{run['class_il']['acc']:.2f}" for run in (then, now)]
             rows.append([f"`{name}`", *how, *accuracies, "{} of {}".format(*metrics.agreeing(then, now))])
-    return markdown(["run", "device", "precision", "deterministic", "then", "now", "same"], rows)
+    return markdown(["run", "device", "precision", "deterministic", "first run", "repeated", "same"], rows)
 
 
 TABLES = {

@@ -55,7 +55,7 @@ def screened(kind: str) -> str:
             "on held-out images",
             "memory",
             *HEADER,
-            "the whole gains on it" if kind == "ablation" else f"`{FIRST}` gains on it",
+            "gain of the complete form" if kind == "ablation" else f"`{FIRST}` gains on it",
         ],
         [
             [f"`{label}`", str(memory), *figures(rows[memory, label]), over(whole(memory, label), rows[memory, label])]
