@@ -49,7 +49,7 @@ def app(
     deterministic: Deterministic = False,
     edited: Edited = False,
 ) -> None:
-    """Run records again from their own settings, and see whether the numbers come out the same."""
+    """Repeat runs from their records, and see whether the numbers come out the same."""
     from everlearn.experiments import provenance, records
     from everlearn.experiments.run import choose
     from everlearn.experiments.store import Store

@@ -19,9 +19,9 @@ def app(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """See how fast it is here: milliseconds per step, images per second, peak memory.
+    """Measure speed on this machine: milliseconds per step, images per second, peak memory.
 
-    On a GPU eager, captured, compiled and packed.
+    On a GPU: eager, captured as a CUDA graph, compiled, and with several runs at once.
     """
     from everlearn.experiments import bench
     from everlearn.experiments.run import choose

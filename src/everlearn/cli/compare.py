@@ -13,17 +13,17 @@ from everlearn.errors import BadInput, plural
 
 EXAMPLES = """Examples:
   everlearn compare                             a leaderboard of all runs in runs
-  everlearn compare runs --against er           and what each row gains on ER's
-  everlearn compare runs --only 'M = 200'       of those rows alone
+  everlearn compare runs --against er           and what each row gains on ER
+  everlearn compare runs --only 'M = 200'       these rows alone
   everlearn compare results/cifar10 --latex > table.tex
   everlearn compare before after --fail-if-worse acc
 
---fail-if-worse takes acc, bwt, forgetting, fwt (Class-IL), the same after
-task_il. such as task_il.acc, or seconds. Rows of the second path are
-compared with those of the first that have the same settings, else the same
-label; a single row on each side is compared whatever it is. On two common
-seeds or more a row is worse if the whole 95 % interval of its difference
-on these seeds is on the wrong side of 0, else if its mean is."""
+--fail-if-worse takes acc, bwt, forgetting, fwt (Class-IL), task_il.acc and
+the like (Task-IL), or seconds. A row of the second path is compared with
+the row of the first that has the same settings, or else the same label. If
+both paths have a single row, these two are compared. With two common seeds
+or more a row is worse if the whole 95 % interval of its difference on these
+seeds is on the wrong side of 0; with fewer, if the mean is."""
 
 
 @command(EXAMPLES)

@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
     add_completion=False,
-    help="Fetch data sets and see what is there.",
+    help="Download data sets, and check those that are here.",
 )
 
 
@@ -26,7 +26,7 @@ def get(
     data: Data = None,
     quiet: Quiet = False,
 ) -> None:
-    """Download a data set, going on where a broken download stopped, and verify its published checksum."""
+    """Download a data set, or the rest of one, and verify its published checksum."""
     from everlearn.data.download import get as fetch
     from everlearn.report import console
     from everlearn.report.progress import download_bar
@@ -44,7 +44,7 @@ def check(
     data: Data = None,
     strict: Annotated[bool, typer.Option("--strict", help="Refuse a folder with files that cannot be read.")] = False,
 ) -> None:
-    """Count what is there of a data set, compare each file with its published checksum, and name caches."""
+    """Count the images of a data set, compare each file with its published checksum, and list caches."""
     from everlearn.data import sources
     from everlearn.report import catalogue, console
 

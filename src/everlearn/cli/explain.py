@@ -20,8 +20,8 @@ def app(
     edited: Edited = False,
 ) -> None:
     """See what a run learned and forgot: accuracy of each class over the tasks, and which it was taken for. Also what
-    the memory holds, and of a relational run the weights over training, the net's answers, which classes disturb
-    which."""
+    the memory holds. For a run with `relation` also the weights over training, the net's answers, and which classes
+    disturb which."""
     from everlearn.report import console
     from everlearn.report.page import page
     from everlearn.report.terminal import show

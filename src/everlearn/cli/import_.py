@@ -24,19 +24,19 @@ class Source(StrEnum):
 
 @command(EXAMPLES)
 def app(
-    source: Annotated[Source, typer.Argument(metavar="mammoth|avalanche", help="Whose results they are.")],
+    source: Annotated[Source, typer.Argument(metavar="mammoth|avalanche", help="The library that wrote the results.")],
     logs: Annotated[
         list[Path],
         typer.Argument(
-            metavar="LOGS", help="Mammoth's logs.pyd, Avalanche's eval_results.csv, or folders with such in them."
+            metavar="LOGS", help="Mammoth's logs.pyd, Avalanche's eval_results.csv, or folders that have these."
         ),
     ],
-    out: Annotated[Optional[Path], typer.Option("--out", help="The document.  [default: mammoth.json, …]")] = None,
+    out: Annotated[Optional[Path], typer.Option("--out", help="The file to write.  [default: mammoth.json, …]")] = None,
     setting: Annotated[
-        str, typer.Option("--setting", help="Of Avalanche's accuracies: class_il or task_il.")
+        str, typer.Option("--setting", help="What Avalanche's accuracies are: class_il or task_il.")
     ] = "class_il",
 ) -> None:
-    """Read others' results into a document that `everlearn compare` sets beside ours."""
+    """Read results of other libraries into a document that `everlearn compare` shows beside ours."""
     from everlearn.collection import avalanche, collect, mammoth
     from everlearn.report import board, console
 

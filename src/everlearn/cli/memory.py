@@ -24,7 +24,7 @@ def app(
     html: Annotated[Optional[Path], typer.Option("--html", help="Write a self-contained page of its images.")] = None,
     forget: Annotated[
         Optional[list[str]],
-        typer.Option(metavar="CLASS", help="Take all samples of a class out, as often as you like; needs --out."),
+        typer.Option(metavar="CLASS", help="Remove all samples of a class; may be repeated; needs --out."),
     ] = None,
     out: Annotated[
         Optional[Path], typer.Option("--out", metavar="MODEL", help="Folder for the learner that has forgotten.")
@@ -36,7 +36,7 @@ def app(
 ) -> None:
     """See which samples a learner keeps to rehearse, or make it forget some of them.
 
-    The network itself is as it was after that: what it learned from them stays.
+    Forgetting changes the memory alone: the network keeps what it learned from the samples.
     """
     from everlearn.experiments import kept, use
     from everlearn.report import console, memory

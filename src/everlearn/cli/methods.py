@@ -17,7 +17,7 @@ def app(
     ] = None,
     weighting: Weighting = None,
 ) -> None:
-    """The methods, or one method's equation, settings and defaults."""
+    """List the methods, or show one method's equation, settings and defaults."""
     from everlearn.report import catalogue, console
 
     for part in catalogue.methods() if method is None else catalogue.method(method, weighting):

@@ -29,7 +29,8 @@ Name = Annotated[
 Weighting = Annotated[
     Optional[str],
     typer.Option(
-        "--weighting", help="How its terms are weighed: a name (`everlearn weightings`), module:attr or file.py:attr."
+        "--weighting",
+        help="How its loss terms are weighed: a name (`everlearn weightings`), module:attr or file.py:attr.",
     ),
 ]
 OfStream = Annotated[
@@ -47,26 +48,24 @@ Memory = Annotated[
     typer.Option(
         "--memory",
         metavar="ROWS",
-        help="Samples the memory holds; balanced:ROWS holds as many of each class.  [default: the stream's]",
+        help="Samples in the memory; balanced:ROWS has the same number of each class.  [default: the stream's]",
     ),
 ]
 Keep = Annotated[
     bool, typer.Option("--keep/--no-keep", help="Keep the trained network and its memory in the run's folder.")
 ]
 Epochs = Annotated[Optional[int], typer.Option("--epochs", help="Epochs per task.  [default: the stream's]")]
-Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of everything random.  [default: 0]")]
+Seed = Annotated[Optional[int], typer.Option("--seed", help="Seed of all random numbers.  [default: 0]")]
 Seeds = Annotated[
-    Optional[int], typer.Option("--seeds", help="Run seeds 0 to K−1 and give mean and standard deviation.")
+    Optional[int], typer.Option("--seeds", help="Run this many seeds, from 0 on; give mean and standard deviation.")
 ]
 Settings = Annotated[
     Optional[list[str]],
     typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Any other setting, as often as you like; `everlearn methods METHOD` lists them.",
+        "--set", metavar="KEY=VALUE", help="Any other setting; may be repeated. `everlearn methods METHOD` lists them."
     ),
 ]
-Out = Annotated[Path, typer.Option("--out", help="Folder of the runs' folders.", show_default=True)]
+Out = Annotated[Path, typer.Option("--out", help="Folder in which runs are kept.", show_default=True)]
 Data = Annotated[
     Optional[Path],
     typer.Option("--data", help="Folder of the data sets.  [default: $EVERLEARN_DATA, else ~/.cache/everlearn]"),
@@ -75,10 +74,10 @@ Paths = Annotated[
     Optional[list[Path]],
     typer.Argument(
         metavar="PATH",
-        help="Folders of runs, folders of such, studies' or runs' JSON documents, records.  [default: runs]",
+        help="Folders of runs, folders of these, or JSON files of runs, studies and records.  [default: runs]",
     ),
 ]
-AsCsv = Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, every figure in full.")]
+AsCsv = Annotated[bool, typer.Option("--csv", help="A CSV table on stdout, with all digits.")]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="A Markdown table on stdout.")]
 AsLatex = Annotated[bool, typer.Option("--latex", help="A LaTeX table on stdout; it needs booktabs.")]
 Against = Annotated[
@@ -86,7 +85,8 @@ Against = Annotated[
     typer.Option(
         "--against",
         metavar="ROW",
-        help="Also what each row gains on this one, seed by seed; a method's name: on its row most like it.",
+        help="Also what each row gains on this one, on the same seeds. A method's name means its row with the most "
+        "similar settings.",
     ),
 ]
 Only = Annotated[
@@ -94,22 +94,22 @@ Only = Annotated[
     typer.Option(
         "--only",
         metavar="WORDS",
-        help="Only rows with these whole words in their label, as often as you like; * stands for anything.",
+        help="Only rows whose label has these whole words; * stands for anything. May be repeated.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, only the result.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on stdout; progress stays on stderr.")]
-Where = Annotated[Device, typer.Option("--device", help="Where to compute; auto takes a GPU if there is one.")]
+Where = Annotated[Device, typer.Option("--device", help="Device to compute on; auto takes a GPU if there is one.")]
 Pack = Annotated[
-    Optional[int], typer.Option("--pack", min=1, help="Runs that share a GPU.  [default: as many as fit, up to 5]")
+    Optional[int], typer.Option("--pack", min=1, help="How many runs share a GPU.  [default: as many as fit, up to 5]")
 ]
 Deterministic = Annotated[
-    bool, typer.Option("--deterministic", help="The same bits every time on the same GPU, more slowly.")
+    bool, typer.Option("--deterministic", help="The same bits every time on the same GPU; slower.")
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if the result is there.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Run again even if there is a result.")]
 MOST_SEEDS = 20_000
 Edited = Annotated[
-    bool, typer.Option("--accept-edited", help="Take results that were changed since they were written as they are.")
+    bool, typer.Option("--accept-edited", help="Use results even if they were changed after they were written.")
 ]
 Trained = Annotated[
     Path, typer.Argument(metavar="RUN", help="The folder of a run, or one that `teach` or learner.save made.")
@@ -118,18 +118,17 @@ Built = Annotated[
     Optional[str],
     typer.Option(
         "--network",
-        help="What builds its network, if the folder does not say it: a name, module:attr or file.py:attr, "
+        help="Its network, if the folder does not name it: a name, module:attr or file.py:attr that is "
         "called with the shape of a sample and the number of classes.",
     ),
 ]
 BuiltWith = Annotated[
-    Optional[list[str]],
-    typer.Option("--set", metavar="KEY=VALUE", help="An option of that network, as often as you like."),
+    Optional[list[str]], typer.Option("--set", metavar="KEY=VALUE", help="An option of that network; may be repeated.")
 ]
 Model = Annotated[
     Optional[Path], typer.Option("--out", metavar="MODEL", help="The new learner's folder.  [default: RUN-taught]")
 ]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there; a run's folder never is.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there, but never a run's folder.")]
 
 
 def seeded(seed: int | None, seeds: int | None, **given: Any) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def app(
     as_json: AsJson = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Lines of comma-separated values on stdout.")] = False,
 ) -> None:
-    """Ask a trained network what files show.
+    """Predict the classes of files with a trained network.
 
     Pictures are brought to the size and colour it was taught with. One that cannot be read is skipped, and the exit
     code is then 1.

@@ -34,7 +34,7 @@ def app(
     only: Only = None,
     edited: Edited = False,
 ) -> None:
-    """See many runs on one page that needs nothing else: leaderboard, what was forgotten, what it cost."""
+    """Write one self-contained page about many runs: leaderboard, what was forgotten, what it cost."""
     from everlearn.collection import chosen, collect
     from everlearn.report import board
     from everlearn.report.web.data import block

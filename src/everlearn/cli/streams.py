@@ -8,7 +8,7 @@ from everlearn.cli.options import Data
 
 @command("Example: everlearn streams")
 def app(data: Data = None) -> None:
-    """The streams, their tasks, and whether their data are here."""
+    """List the streams, their tasks, and whether their data are here."""
     from everlearn.report import catalogue, console
 
     console().print(catalogue.streams(data))

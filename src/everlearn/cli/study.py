@@ -30,14 +30,17 @@ from everlearn.cli.options import (
 )
 
 EXAMPLES = """Examples:
-  everlearn study                               what there is
-  everlearn study digits --seeds 3              all methods on Split-Digits
+  everlearn study                               a list of all studies
+  everlearn study digits --seeds 3              fifteen methods on Split-Digits
   everlearn study relation-digits --against er  and what each row gains on ER
   everlearn study table1-cifar10 --only 'M = 200' --dry-run
   everlearn study mine.toml --on slurm --launcher-option partition=gpu
 
-A study of your own is a TOML file: question, seeds, and one or more
-[[grid]] whose keys are settings and whose lists are crossed, such as
+A study of your own is a TOML file with a question, seeds, and one or more
+[[grid]]. The keys of a grid are settings, and every combination of its
+lists is run:
+
+\b
   method = ["er", "mine.py:Brier"]
   weighting = ["fixed", "relation", "consolidate"]
   memory = [50, 100]"""
@@ -46,16 +49,17 @@ A study of your own is a TOML file: question, seeds, and one or more
 @command(EXAMPLES)
 def app(
     name: Annotated[
-        Optional[str], typer.Argument(metavar="NAME|FILE", help="A study or a TOML file; without one, they are listed.")
+        Optional[str],
+        typer.Argument(metavar="NAME|FILE", help="A study or a TOML file; without it, a list of studies."),
     ] = None,
     seeds: Annotated[
-        Optional[int], typer.Option(help="Runs of each row of the table.  [default: the study's]", min=1)
+        Optional[int], typer.Option(help="Number of seeds of each row.  [default: the study's]", min=1)
     ] = None,
     only: Only = None,
     against: Against = None,
     settings: Annotated[
         Optional[list[str]],
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting for every run of the study that has it."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting for all runs of the study that have it."),
     ] = None,
     on: Annotated[
         str, typer.Option("--on", help="Where to run: local, ray, slurm, module:attr or file.py:attr.")
@@ -63,7 +67,9 @@ def app(
     options: Annotated[
         Optional[list[str]],
         typer.Option(
-            "--launcher-option", metavar="KEY=VALUE", help="An option of it: address=… for Ray, partition=… for Slurm."
+            "--launcher-option",
+            metavar="KEY=VALUE",
+            help="An option of the launcher: address=… for Ray, partition=… for Slurm.",
         ),
     ] = None,
     jobs: Annotated[
@@ -82,10 +88,10 @@ def app(
     deterministic: Deterministic = False,
     edited: Edited = False,
     most: Annotated[
-        Optional[int], typer.Option("--max-runs", help="Refuse a study of more runs.  [default: 20000]", min=1)
+        Optional[int], typer.Option("--max-runs", help="Refuse more runs than this.  [default: 20000]", min=1)
     ] = None,
 ) -> None:
-    """Run a grid of experiments and print its table. What is there already is not run again: stopped, it goes on."""
+    """Run a grid of experiments and print its table. Finished runs are not repeated, so a stopped study continues."""
     from everlearn.collection import rows
     from everlearn.experiments import records, studies
     from everlearn.experiments.store import Store

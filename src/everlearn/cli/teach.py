@@ -38,10 +38,10 @@ def app(
     ],
     out: Model = None,
     force: Force = False,
-    epochs: Annotated[Optional[int], typer.Option("--epochs", help="Epochs.  [default: the run's]")] = None,
+    epochs: Annotated[Optional[int], typer.Option("--epochs", help="Number of epochs.  [default: the run's]")] = None,
     validation: Annotated[
         Optional[float],
-        typer.Option(metavar="SHARE", help="Share of the data to test on after each epoch, and not to learn from."),
+        typer.Option(metavar="SHARE", help="Share of the data to hold out, and to test on after each epoch."),
     ] = None,
     network: Built = None,
     options: BuiltWith = None,
@@ -51,8 +51,8 @@ def app(
 ) -> None:
     """Teach a trained network more, and keep what it learned before.
 
-    RUN stays as it is: what has been learned is saved to a folder of its own, from which teach goes on again. A class
-    that is new gets an output of its own.
+    RUN is not changed. The new learner is saved to a folder of its own, which can be taught again. A new class gets an
+    output of its own.
     """
     from everlearn.experiments import kept, use
     from everlearn.report import console, known

@@ -35,15 +35,13 @@ def app(
     method: Name,
     stream: OfStream = "digits",
     network: Network = None,
-    trials: Annotated[
-        int, typer.Option(help="Trials in all; those that are there already count.", min=1, max=10_000)
-    ] = 20,
+    trials: Annotated[int, typer.Option(help="Number of trials, earlier ones included.", min=1, max=10_000)] = 20,
     memory: Memory = None,
     epochs: Epochs = None,
     seed: Seed = None,
     seeds: Seeds = None,
     settings: Settings = None,
-    holdout: Annotated[float, typer.Option(help="Part of each class's training images to judge by.")] = 0.1,
+    holdout: Annotated[float, typer.Option(help="Share of each class's training images that is held out.")] = 0.1,
     device: Where = Device.auto,
     out_dir: Out = Path("runs"),
     data: Data = None,
@@ -53,7 +51,7 @@ def app(
 ) -> None:
     """Search the fixed weights of a method's loss terms on held-out training images.
 
-    They are compared with the defaults and the relation.
+    The best are compared with the defaults and with `relation`.
     """
     from everlearn.experiments import records, tune
     from everlearn.experiments.store import Store

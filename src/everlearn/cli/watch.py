@@ -20,11 +20,16 @@ def app(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder of runs.")] = Path("runs"),
     port: Annotated[
         Optional[int],
-        typer.Option("--port", min=0, max=65535, help="Of the page's address; 0: any.  [default: 8787 if it is free]"),
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            help="Port of the page's address; 0 takes any free one.  [default: 8787 if it is free]",
+        ),
     ] = None,
     edited: Edited = False,
 ) -> None:
-    """See the runs of a folder while they are under way: a page on this machine alone that keeps itself up to date."""
+    """Watch the runs of a folder on a page that updates itself. Only this machine can open it."""
     from everlearn.errors import printable
     from everlearn.report.web.watch import HERE, serve
 

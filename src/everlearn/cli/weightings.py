@@ -15,7 +15,7 @@ def app(
         Optional[str], typer.Argument(help="One weighting, to see its options and their defaults.")
     ] = None,
 ) -> None:
-    """The weightings, or what one of them does and its options. Any goes with any method that rehearses."""
+    """List the weightings, or show what one does and its options. Any goes with any method that rehearses."""
     from everlearn.report import catalogue, console
 
     for part in catalogue.weightings() if weighting is None else catalogue.weighting(weighting):
