@@ -3,7 +3,7 @@
 With r the gradient of the loss on a batch of the past tasks' memory: g̃ = g where g·r ≥ 0, else g − (g·r / r·r) r.
 
 Departs: the batch r is computed on has the size of a new batch. Each past task has an equal share of the whole memory,
-which shrinks as tasks are added, where the paper fixes it from the number of tasks to come.
+which shrinks as tasks are added; the paper fixes the share from the number of all tasks, known beforehand.
 """
 
 from __future__ import annotations

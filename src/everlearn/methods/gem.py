@@ -3,9 +3,9 @@
 With row k of G the gradient of the loss on all of the memory of past task k: g̃ = g where G g ≥ 0, else g + Gᵀ v. There
 v is the solution of the dual problem min ½ vᵀ G Gᵀ v + (G g)ᵀ v over v ≥ `margin`.
 
-Departs: G Gᵀ gets a millionth of its mean diagonal, so that v is one, where the authors' code adds 0.001 whatever
+Departs: a millionth of its mean diagonal is added to G Gᵀ, so that v is unique; the authors' code adds 0.001 whatever
 the gradients' size. The memory's images are not augmented. Each past task has an equal share of the whole memory, which
-shrinks as tasks are added, where the paper fixes it from the number of tasks to come.
+shrinks as tasks are added; the paper fixes the share from the number of all tasks, known beforehand.
 """
 
 from __future__ import annotations

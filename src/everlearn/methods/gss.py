@@ -1,13 +1,13 @@
 """GSS, greedy (Aljundi et al., 2019, Algorithm 2): ER with a memory chosen for the diversity of its gradients.
 
-A new sample's score is c = 1 + the largest cosine between its gradient and those of some remembered samples. While
-there is room it is kept. Later it is considered if c < 1: it meets row i with probability Cᵢ / Σ C, C the scores of
-those in the memory, and takes its place with probability Cᵢ / (Cᵢ + c).
+A new sample's score is c = 1 + the largest cosine between its gradient and those of some stored samples. While there
+is room it is stored. Later it is considered if c < 1: row i is chosen with probability Cᵢ / Σ C, C the scores of the
+stored samples, and the new sample replaces it with probability Cᵢ / (Cᵢ + c).
 
-Departs: a batch is scored against one draw of the memory, as many samples as the batch, and its samples meet rows
-by the scores before the batch. Of a task with no more samples than the memory has rows, what is in the memory as an
-epoch begins is not considered again in it, so there are no copies. Gradients are taken after the step, in evaluation
-mode, where a batch of one has no BatchNorm statistics of its own. With an empty memory the cosine is 0.
+Departs: a batch is scored against one draw from the memory, of as many samples as the batch, and rows are chosen by the
+scores before the batch. If a task has no more samples than the memory has rows, a sample that is stored when an epoch
+begins is not considered again in that epoch, so there are no copies. Gradients are taken after the step, in evaluation
+mode, because a batch of one has no BatchNorm statistics of its own. With an empty memory the cosine is 0.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""iCaRL (Rebuffi et al., 2017): the network learns features, the nearest mean of the remembered samples classifies.
+"""iCaRL (Rebuffi et al., 2017): the network learns features, and the nearest class mean in the memory classifies.
 
-Trains on the new samples and the memory together; the loss of a sample is the sum over the classes met of the binary
-cross-entropy between σ(z) and its target: σ(z*) for the classes of earlier tasks, z* the logits of the network as it
-was before this task, and 1 or 0 for the others. At the end of a task the memory gets M // classes samples of each
-class, by herding, those of earlier classes being the first they had; a class that comes back is herded anew, from new
-and remembered samples, each of them once. Prediction: the class whose mean feature is nearest, every feature and mean
-scaled to length 1. Within a task, whose means are not made yet, it is the network's logits.
+It trains on the new samples and the memory together. A sample's loss is the sum, over the classes met, of the binary
+cross-entropy between σ(z) and its target. The target is σ(z*) for the classes of earlier tasks, z* the logits of the
+network as it was before this task, and 1 or 0 for the others. At the end of a task the memory keeps M // classes
+samples of each class, chosen by herding; earlier classes keep the first of those they had. A class that comes back is
+herded again, from new and stored samples, each of them once. The prediction is the class whose mean feature is nearest,
+every feature and mean scaled to length 1. Within a task, before its means exist, the network's logits are used.
 
-Departs: herding and means do not look at mirrored images. With `reduction="mean"` the loss is the mean over classes, as
-in the code behind the published tables, and so in their settings here: a step shorter by the number of classes
-(digits: Class-IL ACC 80.5 instead of 88.3, ten seeds).
+Departs: herding and means do not use mirrored images. With `reduction="mean"` the loss is the mean over classes, as in
+the code behind the published tables; this is the default on their streams. Its step is smaller by a factor of the
+number of classes (digits: Class-IL ACC 80.5 instead of 88.3, ten seeds).
 """
 
 from __future__ import annotations

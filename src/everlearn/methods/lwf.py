@@ -5,8 +5,9 @@ over the classes of earlier tasks, z* the logits of the network as it was before
 normalised images.
 
 Departs: the new head is not trained alone first. With `head="all"` CE runs over all classes, as in the code behind the
-published tables, and so in their settings here; new samples then push old classes down (digits: Class-IL ACC 19.5
-instead of 51.1, ten seeds). A head of a single class has nothing to learn: tasks of one class need `head="all"`.
+published tables; this is the default on their streams. New samples then push old classes down (digits: Class-IL ACC
+19.5 instead of 51.1, ten seeds). A head of a single class has nothing to learn, so tasks of one class need
+`head="all"`.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 The Fisher is the mean over the task's samples of the squared gradient of log p(y | x), y the true label, one gradient
 per sample, the network in evaluation mode and the images not augmented.
 
-Departs: λ counts the whole sum, where the paper has half of it and γ within it, and each task's Fisher enters as it is.
-The published tables' settings are for this form.
+Departs: λ multiplies the whole sum; the paper has half of it, and γ in the sum. Each task's Fisher is added unscaled.
+The settings of the published tables are for this form.
 """
 
 from __future__ import annotations

@@ -1,18 +1,22 @@
-"""Retain: DER++ that learns new classes mainly among themselves, gently against old ones, and holds old answers.
+"""Retain: DER++ that learns new classes among themselves and gently against old ones, and keeps its old answers.
 
 L = CE(new; new and unseen classes) + s CE(new; new against old) + KD(new; old classes, the network before this task)
     + γ KD(memory draw 1) + λ CE(memory draw 2)
 
-The first two are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the last two
-are DER++'s (Buzzega et al., 2020). With `refresh` stored logits are brought up to date at the end of each task, after
-X-DER (Boschini et al., 2022): those of its own samples and, unless `refresh_older` is false, what older samples have of
-its classes; if it is `centred`, their mean stays what it was. See `everlearn.terms.Refreshed`.
+The first two terms are a decoupled cross-entropy (Liang and Li, 2023), the third is LwF's (Li and Hoiem, 2016), the
+last two are DER++'s (Buzzega et al., 2020).
 
-What is tested is a moving average of the network, as CLS-ER has it (Arani et al., 2022): `average=0` tests the network
-itself. With `averaged_teacher` the network before this task is the one that was tested then. `balance` says how s is
-found: by a `rule`, by a `prior` (balanced softmax, Ren et al., 2020), by `both`, as ρ/t of a `rho` that is given, t the
-tasks before this one, or `plain`, which is 1 and for a weighting to learn. The prior is added to the memory's logits,
-too. See `everlearn.terms.Decoupled`.
+With `refresh` stored logits are refreshed at the end of each task, after X-DER (Boschini et al., 2022): for the task's
+own samples all of them and, unless `refresh_older` is false, for older samples those of the task's classes. If it is
+`centred`, the mean of the latter stays the same. See `everlearn.terms.Refreshed`.
+
+A moving average of the network is tested, as in CLS-ER (Arani et al., 2022); `average=0` tests the network itself. With
+`averaged_teacher` the network before this task is that average, too.
+
+`balance` says how s is found, t being the number of tasks before this one. `rule`: min(1, h/(tR)), h being `by_heart`
+and R how often a stored sample is rehearsed in a task. `rho`: ρ/t. `plain`: 1, for a weighting to learn. `prior`: 1,
+with the log of the classes' frequencies added to all logits (balanced softmax, Ren et al., 2020). `both`: the rule and
+the prior. See `everlearn.terms.Decoupled`.
 """
 
 from __future__ import annotations

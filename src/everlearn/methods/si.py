@@ -1,6 +1,6 @@
 """Synaptic Intelligence (Zenke et al., 2017): L = CE(new) + c Σₚ Ωₚ (θₚ − θ*ₚ)².
 
-Along a task ωₚ gathers −gₚ Δθₚ, g the gradient of the new samples' loss alone; at its end
+Along a task ωₚ sums −gₚ Δθₚ, g the gradient of the new samples' loss alone; at its end
 Ωₚ ← Ωₚ + max(ωₚ, 0) / ((θₚ − θ*ₚ)² + ξ) and θ* moves to θ.
 
 Departs: a negative ωₚ, a parameter that made things worse, counts as 0. With momentum or weight

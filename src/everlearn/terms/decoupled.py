@@ -36,12 +36,12 @@ def apart(batch: Batch, classes: Tensor, prior: Tensor | None = None) -> Term:
 class Decoupled(Part):
     """s by `balance`, t being the number of tasks before this one:
 
-    - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training mix (Ren et al., 2020).
-    - `rule`: min(1, h/(tR)), h = `by_heart`, R = epochs · samples / memory, as often as a sample of the memory is
-      rehearsed in a task. What is known by heart no longer answers the new samples' push, so that has to be gentle.
+    - `prior`: 1, and all logits z are z + log π, π the classes' frequencies in the training batches (Ren et al., 2020).
+    - `rule`: min(1, h/(tR)), h = `by_heart`, R = epochs · samples / memory: how often a sample of the memory is
+      rehearsed in a task. A sample known by heart no longer resists the new samples' push, which has to be gentle.
     - `both`: the prior, and s of the rule.
-    - `rho`: ρ/t, a ρ that is given.
-    - `plain`: 1, for a weighting to find.
+    - `rho`: ρ/t, with ρ as given.
+    - `plain`: 1, for a weighting to learn.
     """
 
     prior: Tensor | None = None

@@ -9,7 +9,7 @@ from everlearn.weightings.relation import Relation
 
 
 class Averaged(Relation):
-    """Relation with the weights averaged over the rows of a step, so that only the phase is left of it."""
+    """Relation with the weights averaged over the rows of a step: only how they change over time is left."""
 
     def used(self, weights: Tensor) -> Tensor:
         (mean,) = ranks.all_reduce(weights.mean(dim=0))

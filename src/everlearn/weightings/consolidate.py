@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Consolidate(Phased):
-    """After the warm-up terms on new samples have weight 0; terms that preserve the old keep their preset weight."""
+    """After the warm-up new samples' terms have weight 0, and terms that preserve the old keep their preset weight."""
 
     derived: ClassVar[tuple[str, ...]] = ("rehearsal",)
 

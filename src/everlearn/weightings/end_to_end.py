@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class EndToEnd(Relational):
-    """The paper's Vanilla: RRN and Main Net by one backward of L^tr + L^bf, no bi-level step.
+    """The paper's Vanilla: one backward pass of inner plus outer loss trains both nets, without a bi-level step.
 
-    φ meets L^tr alone, whose derivative by a weight is that row's loss: it can only learn to make weights small.
+    φ is only in the inner loss, whose derivative by a weight is that row's loss: it can only learn small weights.
 
-    Departs: the paper gives no schedule for it; it has RER's warm-up and task of entry, and learns at every step.
+    Departs: the paper gives no schedule for it. Here it begins in the same task as RER, with the same warm-up, and
+    learns at every step.
     """
 
     def draws(self, own: tuple[Draw, ...]) -> tuple[Draw, ...]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Fixed(Weighting):
-    """Fixed weights, a number per term; unless given, the method's own."""
+    """Fixed weights, one number per term: the method's own unless given."""
 
     derived: ClassVar[tuple[str, ...]] = ("row",)
 

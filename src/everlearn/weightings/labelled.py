@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Labelled(Relation):
     """Relation whose outer loss is the cross-entropy on the memory's labels, whatever else the method rehearses.
 
-    Knowing the classes is the end; staying as the network was is a means to it.
+    The aim is to know the classes; staying close to earlier logits is only a means to it.
     """
 
     KNOWN: ClassVar = Relation.KNOWN | {"outer_views": ("usual", "strong")}

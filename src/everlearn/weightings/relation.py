@@ -114,16 +114,18 @@ class Relational(Phased):
 @checked
 @dataclass(eq=False)
 class Relation(Relational):
-    """Relational Experience Replay: the RRN learns, by bi-level optimisation, what helps the memory (Eq. 3–9, Alg. 1).
+    """Relational Experience Replay: a net, the RRN, learns by bi-level optimisation what helps the memory (Alg. 1).
 
-    `interval` is the number of Main Net steps per RRN update (default: a tenth of the epochs, at least 1), counted
-    within the epoch. `order` `printed`: the step is taken with w(φ), then φ learns from the outer loss at the new θ;
-    past the warm-up the real step is the virtual one and nothing is computed twice. `fresh`, the released code's: φ
-    learns first, on the current new batch and memory draws of its own, then the step is taken with the new φ.
+    `interval` is the number of the main network's steps per update of the Relation Replay Net φ (default: a tenth of
+    the epochs, at least 1), counted within the epoch. `order=printed`: the step is taken with the weights w(φ), then φ
+    learns from the outer loss at the new θ. After the warm-up the real step is also the virtual one, and nothing is
+    computed twice. `order=fresh`, as in the released code: φ learns first, on the current new batch and memory draws of
+    its own, then the step is taken with the new φ.
 
-    The outer loss is on all rows of the memory, or with `outer_rows` `turns` on a fifth of them that is held out of
-    rehearsal, another one in each epoch; on `usual` views of them, on `strong` ones, or on samples `mixed` in pairs
-    (`outer_views`). `outer_new` adds the new samples' own loss to it, in proportion: 1/(t + 1) of it after t tasks.
+    The outer loss is on all rows of the memory. With `outer_rows=turns` it is on a fifth of them, held out of
+    rehearsal, another fifth in each epoch. `outer_views` are the `usual` views of these rows, `strong` ones, or samples
+    `mixed` in pairs. `outer_new` adds the new samples' own loss, in proportion: 1/(t + 1) of the outer loss after t
+    tasks.
 
     Departs: a network with dropout draws another mask for the forward-mode pass than for the step itself.
     """
