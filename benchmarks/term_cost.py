@@ -146,7 +146,7 @@ def main():
         for name, value in median.items()
     }
     for name, row in rows.items():
-        print(f"{name:15} {row['ms']:8.2f} ms a step, {row['of_derpp']:.2f} of DER++'s")
+        print(f"{name:15} {row['ms']:8.2f} ms per step, {row['of_derpp']:.2f} of DER++'s")
     settings = {key: getattr(arguments, key) for key in ("device", "network", "rounds", "steps")}
     keep({"rows": rows, **settings, "torch": torch.__version__}, arguments.json)
 

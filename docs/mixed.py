@@ -31,7 +31,7 @@ WEIGHTS = Path(__file__).parents[1] / "results" / "phase-cifar10-cnn-weights.jso
 
 
 def schedule(found: list[dict], taken: tuple[str, ...]) -> list:
-    """Two epochs a task: the preset weights, then, but for the first task, the mixed ones."""
+    """Two epochs per task: the preset weights, then, but for the first task, the mixed ones."""
     preset = list(OWN[BASE])
     past = [preset, *([(RULE | {name: of[name] for name in taken})[name] for name in NAMES] for of in found)]
     return [[preset, last] for last in past]

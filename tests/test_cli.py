@@ -324,11 +324,11 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
     said = call("run rer --memory 20 --epochs 1 --set warmup=1").stderr
     assert "rer will use the preset weights throughout" in said
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "soon")
-    assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
+    assert "not a number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
     part = Path("runs", Experiment.of("er", memory=20, epochs=2, seed=9).name + ".part")
     part.mkdir()
     (part / "checkpoint").write_bytes(b"hours of work")
-    assert "no number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
+    assert "not a number of seconds" in call("run er --memory 20 --epochs 2 --seed 9").stderr
     assert (part / "checkpoint").exists(), "a slip of the pen costs no checkpoint"
 
 
@@ -351,13 +351,13 @@ def test_a_method_of_ones_own_is_measured_like_any_other():
 
     assert everlearn.run(Both(), epochs=1, memory=20)["experiment"]["memory"] == 20
     assert everlearn.run(everlearn.ER, epochs=1, memory=20)["experiment"] == er["experiment"]
-    with pytest.raises(everlearn.BadInput, match="is no method"):
+    with pytest.raises(everlearn.BadInput, match="is not a method"):
         everlearn.run(3)
-    with pytest.raises(everlearn.BadInput, match="is no stream"):
+    with pytest.raises(everlearn.BadInput, match="is not a stream"):
         everlearn.run("er", everlearn.load("digits"))
-    with pytest.raises(everlearn.BadInput, match="weights is the method object's own affair"):
+    with pytest.raises(everlearn.BadInput, match="weights is an option of the method object"):
         everlearn.run(Brier(), weights=(1, 2))
-    with pytest.raises(everlearn.BadInput, match="leave `out` away"):
+    with pytest.raises(everlearn.BadInput, match="omit `out`"):
         everlearn.run(Brier(), out="runs")
 
 
@@ -420,7 +420,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         time.sleep(0.01)
     result = call(f"run er {QUICK}")
     os.waitpid(holder, 0)
-    assert result.exit_code == 0 and "another process is at digits-er" in result.stderr
+    assert result.exit_code == 0 and "another process is running digits-er" in result.stderr
     assert kept() == [experiment.name]
 
 
@@ -733,7 +733,7 @@ def test_a_word_where_a_number_belongs_is_named():
     "environment, words",
     [
         ({"WORLD_SIZE": "2", "RANK": "0"}, "MASTER_ADDR, MASTER_PORT, LOCAL_RANK are not set; use torchrun"),
-        ({"WORLD_SIZE": "two", "RANK": "0"}, "WORLD_SIZE is 'two', which is no number of processes"),
+        ({"WORLD_SIZE": "two", "RANK": "0"}, "WORLD_SIZE is 'two', which is not a number of processes"),
     ],
 )
 def test_ranks_without_a_master_are_refused(monkeypatch, environment, words):

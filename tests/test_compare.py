@@ -123,7 +123,7 @@ def test_a_row_is_set_against_the_one_most_like_it():
     on = {label: base for label, (base, _) in board.gains(found, "er").items()}
     assert on["rer fresh, M = 20"] == "er, M = 20" and on["rder, M = 100"] == "er, M = 100" and "er, M = 50" not in on
     assert {base for base, _ in board.gains(found, "rer fresh, M = 20").values()} == {"rer fresh, M = 20"}
-    assert "no row can be set against 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
+    assert "no row can be compared with 'nothing'" in call(RESULTS / "digits.json", "--against", "nothing").stderr
 
 
 def test_a_row_equally_like_several_has_no_gain_and_the_others_have_theirs(tmp_path):

@@ -520,7 +520,7 @@ def test_a_run_trains_a_copy_of_ones_network():
     network = MLP((1, 8, 8), 4)
     settings = dict(memory=20, epochs=1, classes=["0", "1", "2", "3"], tasks=2, network=network)
     assert everlearn.run("er", **settings)["class_il"] == everlearn.run("er", **settings)["class_il"]
-    for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one per class"), (7, "7 is no network; give a name")):
+    for wrong, words in ((MLP((1, 8, 8), 3), "4 logits, one per class"), (7, "7 is not a network; give a name")):
         with pytest.raises(everlearn.BadInput, match=words):
             everlearn.run("er", **settings | dict(network=wrong))
 
@@ -528,14 +528,14 @@ def test_a_run_trains_a_copy_of_ones_network():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (dict(method=7), "is no method; it must be a class derived from everlearn.Method"),
-        (dict(method=MLP), "is no method"),
-        (dict(method="everlearn.networks:MLP"), "is no method"),
-        (dict(weighting=7), "is no weighting; it must be a class derived from everlearn.Weighting"),
-        (dict(weighting=ER), "is no weighting"),
-        (dict(weighting="everlearn.methods:ER"), "is no weighting"),
-        (dict(stream=7), "7 is no stream"),
-        (dict(stream="everlearn.version:__version__"), "is no stream; it must be a class or function"),
+        (dict(method=7), "is not a method; it must be a class derived from everlearn.Method"),
+        (dict(method=MLP), "is not a method"),
+        (dict(method="everlearn.networks:MLP"), "is not a method"),
+        (dict(weighting=7), "is not a weighting; it must be a class derived from everlearn.Weighting"),
+        (dict(weighting=ER), "is not a weighting"),
+        (dict(weighting="everlearn.methods:ER"), "is not a weighting"),
+        (dict(stream=7), "7 is not a stream"),
+        (dict(stream="everlearn.version:__version__"), "is not a stream; it must be a class or function"),
     ],
 )
 def test_what_is_of_another_kind_is_refused(given, words):

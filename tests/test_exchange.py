@@ -314,7 +314,7 @@ def test_half_an_environment_is_refused(torchrun, monkeypatch):
     with pytest.raises(BadInput, match=r"^WORLD_SIZE is 2, and MASTER_ADDR, LOCAL_RANK are not set; use torchrun"):
         ranks.process_group().__enter__()
     monkeypatch.setenv("WORLD_SIZE", "two")
-    with pytest.raises(BadInput, match=r"^WORLD_SIZE is 'two', which is no number of processes"):
+    with pytest.raises(BadInput, match=r"^WORLD_SIZE is 'two', which is not a number of processes"):
         ranks.process_group().__enter__()
     assert torchrun == []
 

@@ -285,7 +285,7 @@ def test_of_many_classes_the_terminal_shows_those_that_lost_most(copy):
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     rewrite(folder, lambda result: result.update(classes=[f"class {n}" for n in range(100)]))
     text = shown(folder, 60)
-    assert "class 33 lost most: 100.0 points, most of all to class 34 (+100.0)." in " ".join(text.split())
+    assert "Most was lost by class 33: 100.0 points, most of them to class 34 (+100.0)." in " ".join(text.split())
     assert "80 classes not shown" in text and "of task 2" in text and len(text.splitlines()) < 80
     assert html(folder).count('title="class 33"') == 3, "the page has all of them"
 

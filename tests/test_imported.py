@@ -98,7 +98,7 @@ def test_lines_are_never_run(tmp_path, monkeypatch):
         result = call("import", "mammoth", log(tmp_path, words))
         assert result.exit_code == 2 and result.stderr.count("\n") == 1
     assert not (tmp_path / "run").exists() and not (tmp_path / "mammoth.json").exists()
-    with pytest.raises(BadInput, match=r"line 2 of .* is no dictionary"):
+    with pytest.raises(BadInput, match=r"line 2 of .* is not a dictionary"):
         mammoth.read([log(tmp_path, line(), "[" * 100_000)])
 
 
@@ -191,7 +191,7 @@ def test_imported_rows_stand_beside_ours(tmp_path, monkeypatch):
     assert found["rows"]["er, M = 200"]["gain"]["mean"] == 5.0
     assert call("import", "mammoth", "theirs").exit_code == 0, "an import may be written again"
     refused = call("import", "mammoth", "theirs", "--out", "ours.json")
-    assert refused.exit_code == 2 and "no import; choose another --out" in refused.stderr
+    assert refused.exit_code == 2 and "not an import; choose another --out" in refused.stderr
 
 
 @pytest.mark.parametrize(

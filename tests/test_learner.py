@@ -859,7 +859,7 @@ def test_in_the_middle_of_a_task_nothing_is_forgotten(steps):
     for _ in range(steps):
         next(under_way)
     under_way.close()
-    with refused("of 2 epochs into a task; update ends it first"):
+    with refused("of 2 epochs into a task; finish it with update first"):
         learner.forget(lambda x, y: True)
     learner.update(Task((x, y), None, (0, 1)))
     assert sum(learner.forget(lambda x, y: True).values()) == 20

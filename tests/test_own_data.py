@@ -417,7 +417,7 @@ def test_a_method_is_found_again_or_given_again(tmp_path):
     assert type(Learner.load(tmp_path / "named", network()).method) is Named
     learner = taught(Nameless())
     learner.save(tmp_path / "nameless")
-    with refused("its method could not be written down (test_a_method_is_found_again_or_given_again.<locals>.Nameless"):
+    with refused("its method could not be saved (test_a_method_is_found_again_or_given_again.<locals>.Nameless"):
         Learner.load(tmp_path / "nameless", network())
     assert same(Learner.load(tmp_path / "nameless", network(), method=Nameless()).state(), learner.state())
     with refused("this state is of Nameless, another method than ER"):
@@ -439,8 +439,8 @@ def test_a_folder_that_holds_no_learner_is_refused(tmp_path):
         (b"PK" + bytes(2000), "cannot be read"),
         (whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:], "is damaged"),
         (whole[:spot] + b"0.06" + whole[spot + 4 :], "is damaged"),
-        (save({"x": X}), "is no learner of everlearn's"),
-        (save({"x": X}, {"everlearn": "[1]"}), "is no learner of everlearn's"),
+        (save({"x": X}), "is not a learner saved by everlearn"),
+        (save({"x": X}, {"everlearn": "[1]"}), "is not a learner saved by everlearn"),
         (
             saved.packed(newer.state(), saved.document(newer) | {"format": saved.FORMAT + 1, "everlearn": "99.0"}),
             "was written by everlearn 99.0, which is newer than",
@@ -1227,7 +1227,7 @@ def test_numbers_of_numpys_are_numbers(tmp_path):
 def test_what_is_no_array_of_samples_is_refused_in_a_sentence_beside_labels_too(given):
     learner = taught()
     for ask in (learner.update, learner.score, learner.observe):
-        with refused("is no array of samples; give an array, a tensor or a list of them"):
+        with refused("is not an array of samples; give an array, a tensor or a list of them"):
             ask(given, Y)
 
 
@@ -1249,8 +1249,8 @@ def test_labels_may_be_of_any_type_of_numbers_and_tuples_of_numpys(tmp_path):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([("a", float("nan"))] * 12, "a label with nan in it is none"),
-        ([("a", ("b", None))] * 12, "a label with None in it is none"),
+        ([("a", float("nan"))] * 12, "a label with nan in it is not a label"),
+        ([("a", ("b", None))] * 12, "a label with None in it is not a label"),
         (set(range(12)), "labels must be a list, not "),
         (dict.fromkeys(range(12)), "labels must be a list, not "),
     ],
@@ -1315,7 +1315,7 @@ def test_a_network_that_has_diverged_says_so_whatever_it_is_asked(ask, tmp_path)
     with pytest.raises(everlearn.EverlearnError, match="no longer a finite number"):
         learner.update(X * 1e3, Y)
     asked = {"score": (X, Y), "evaluate": ([(X, Y)],), "export": (tmp_path / "it.pt",)}.get(ask, (X,))
-    with pytest.raises(everlearn.EverlearnError, match="parameters that are no finite numbers"):
+    with pytest.raises(everlearn.EverlearnError, match="parameters that are no longer finite numbers"):
         getattr(learner, ask)(*asked)
     assert not any(tmp_path.iterdir())
 

@@ -79,7 +79,7 @@ def own(tmp_path, monkeypatch):
 def test_a_list_of_draws_is_as_good_as_a_tuple_and_what_is_no_draw_is_refused():
     listed = type("Listed", (ER,), {"draws": [Draw(size=8)], "references": [Draw(size=4)]})
     assert [len(of) for of in listed(everlearn.Relation()).all_draws()] == [1, 1, 1]
-    with pytest.raises(BadInput, match=r"64 is no memory batch; draws are a number or a tuple of everlearn.Draw"):
+    with pytest.raises(BadInput, match=r"64 is not a memory batch; draws are a number or a tuple of everlearn.Draw"):
         Learner(nn.Linear(2, 2), type("Wrong", (ER,), {"references": (64,)})(), memory=8)
 
 

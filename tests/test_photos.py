@@ -131,14 +131,14 @@ def test_a_size_that_cannot_be_is_refused(tmp_path, options, words):
 def test_what_no_memory_holds_is_refused_with_the_way_out(tmp_path, monkeypatch):
     album(tmp_path)
     monkeypatch.setattr(photos.np, "empty", lambda *_: (_ for _ in ()).throw(MemoryError))
-    with pytest.raises(BadInput, match=r"no memory for 8 pictures of 8x8 pixels; .*size=64"):
+    with pytest.raises(BadInput, match=r"not enough memory for 8 pictures of 8x8 pixels; .*size=64"):
         photos.gather(sorted(tmp_path.rglob("*.png")), None, None)
 
 
 def test_more_than_the_machine_has_is_refused_before_it_is_filled(tmp_path, monkeypatch):
     album(tmp_path)
     monkeypatch.setattr(photos, "_memory", lambda: 999)
-    with pytest.raises(BadInput, match=r"no memory for 8 pictures of 8x8 pixels"):
+    with pytest.raises(BadInput, match=r"not enough memory for 8 pictures of 8x8 pixels"):
         photos.gather(sorted(tmp_path.rglob("*.png")), None, None)
 
 

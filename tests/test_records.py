@@ -166,7 +166,7 @@ def test_a_result_in_the_place_of_another_is_refused():
         (fifty.read_text(), "is not what was written"),
         (json.dumps(sealed(json.loads(fifty.read_text()))), "the result of another experiment"),
         *((wrong, "not the record of a run") for wrong in ("null", "{}", "[]", "3", '{"class_il": 3}')),
-        ("{", "is not whole"),
+        ("{", "is incomplete"),
     ):
         twenty.write_text(content)
         told = call(f"run er {QUICK}")
@@ -182,7 +182,7 @@ def test_a_damaged_run_is_one_failed_run_of_a_study():
     (Path("runs") / next(name for name in kept() if "-er-" in name) / "result.json").write_text("{")
     assert call("study mine.toml --dry-run").exit_code == 0
     told = call("study mine.toml")
-    assert told.exit_code == 1 and "is not whole" in told.stderr and "1 of 4 runs failed\n" in told.stderr
+    assert told.exit_code == 1 and "is incomplete" in told.stderr and "1 of 4 runs failed\n" in told.stderr
     assert re.search(r"finetune +2 ", told.stdout) and re.search(r"er +1 ", told.stdout)
 
 
@@ -316,7 +316,7 @@ def test_a_study_says_what_its_rows_gain_on_one_of_them():
     assert {"er, M = 20", "rer, M = 50"} <= bases("finetune").keys()
     told = call("study mine.toml --against finetune")
     assert "of 2" in told.stdout and "95 %" in told.stdout
-    assert "can be set against 'icarl'" in call("study mine.toml --against icarl").stderr
+    assert "can be compared with 'icarl'" in call("study mine.toml --against icarl").stderr
     assert bases("er, M = 20")["er, M = 50"].label == "er, M = 20"
 
 

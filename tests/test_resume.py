@@ -330,7 +330,7 @@ def test_a_checkpoint_of_another_run_is_not_gone_on_from(tmp_path):
     first, second = (Experiment.of("er", **SETTINGS | dict(seed=seed)) for seed in (0, 1))
     whole, store = perform(first, Store(tmp_path / "whole")), Store(tmp_path / "cut")
     stopped(second, store, Killed()).rename(store.part(first))
-    with pytest.warns(Notice, match=r"the checkpoint in .*\.part is another experiment's; the run begins anew"):
+    with pytest.warns(Notice, match=r"the checkpoint in .*\.part is another experiment's; the run starts again"):
         result = perform(first, store)
     assert same(result, whole) and told(store.path(first)) == told(Store(tmp_path / "whole").path(first))
 
@@ -340,7 +340,7 @@ def test_records_changed_before_a_checkpoint_are_not_gone_on_from(tmp_path):
     whole = perform(experiment, Store(tmp_path / "whole"))
     records = stopped(experiment, store, Killed()) / "metrics.jsonl"
     records.write_bytes(records.read_bytes().replace(b'"epoch": 0', b'"epoch": 7', 1))
-    with pytest.warns(Notice, match=r"goes with other records than metrics\.jsonl has; the run begins anew"):
+    with pytest.warns(Notice, match=r"goes with other records than metrics\.jsonl has; the run starts again"):
         assert same(perform(experiment, store), whole)
     assert told(store.path(experiment)) == told(Store(tmp_path / "whole").path(experiment))
 

@@ -338,8 +338,8 @@ def blobs(tasks: int = 2, side: int = 8):
     [
         ("er", Plain, "there is a method 'er' already"),
         ("rer", Plain, "there is a method 'rer' already"),
-        ("er+mine", Plain, "is no name for a method"),
-        ("mine:one", Plain, "is no name for a method"),
+        ("er+mine", Plain, "is not a name for a method"),
+        ("mine:one", Plain, "is not a name for a method"),
         ("mine", blobs, "what is 'mine'? Say register"),
     ],
 )
@@ -421,7 +421,7 @@ def test_an_object_that_is_more_than_its_options_is_not_run_as_less():
     weighting = everlearn.Relation()
     weighting.hidden = 8  # an option, by its name
     assert Experiment.of(everlearn.ER(weighting)).weighting["hidden"] == 8
-    with pytest.raises(everlearn.BadInput, match="is no network"):
+    with pytest.raises(everlearn.BadInput, match="is not a network"):
         everlearn.run("er", network=everlearn.ER)
 
 
@@ -458,12 +458,12 @@ def test_a_name_for_an_object_that_is_no_class_or_function_is_refused_in_one_sen
     ("words", "expected"),
     [
         ("run mine.py:Bier", "unknown name in mine.py 'Bier'; did you mean 'Brier'?"),
-        ("run er --weighting mine.py:Brier", "is no weighting; it must be a class derived from everlearn.Weighting"),
+        ("run er --weighting mine.py:Brier", "is not a weighting; it must be a class derived from everlearn.Weighting"),
         ("run nowhere.py:Brier", "there is no file"),
         ("run mine:Brier", "a file is named with its .py"),
         ("run broken.py:Brier", "'broken.py:Brier' cannot be imported: ValueError: on purpose"),
         ("run garbled.py:Brier", "'garbled.py:Brier' cannot be imported: SyntaxError"),
-        ("run er --network mine.py:F", "is no network; it must be a class or function that makes one"),
+        ("run er --network mine.py:F", "is not a network; it must be a class or function that makes one"),
         ("run er --weighting broken.py:W", "'broken.py:W' cannot be imported"),
         ("run er --set batch=100000000", "batch 100000000 must be a number below 1000000"),
         ("run er --set hidden=0", "hidden 0 must be a number greater than 0"),

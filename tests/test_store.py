@@ -361,11 +361,11 @@ def test_a_sound_seal_on_wrong_contents_is_one_sentence(store, wrong):
 def test_nested_json_and_a_pipe_are_no_results(store):
     file = record(store) / "result.json"
     file.write_text("[" * 100_000)
-    with pytest.raises(Damaged, match="is not whole"):
+    with pytest.raises(Damaged, match="is incomplete"):
         store.result(EXPERIMENT)
     file.unlink()
     os.mkfifo(file)
-    with pytest.raises(Damaged, match="is not whole"):
+    with pytest.raises(Damaged, match="is incomplete"):
         store.result(EXPERIMENT)
 
 
@@ -510,7 +510,7 @@ def test_the_seconds_between_checkpoints_are_a_number(store, monkeypatch):
         raise KeyError
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "soon")
     with (
-        pytest.raises(BadInput, match="EVERLEARN_CHECKPOINT is 'soon', which is no number of seconds"),
+        pytest.raises(BadInput, match="EVERLEARN_CHECKPOINT is 'soon', which is not a number of seconds"),
         store.recording(EXPERIMENT),
     ):
         pass

@@ -240,7 +240,7 @@ def test_a_table_shows_published_ours_and_difference_and_the_settings():
     text = "".join(str(cell) for row in tables.study(study, documents).rows for cell in row)
     assert "36.47 ± 2.92" in text and "43.00 ± 0.00" in text and "+6.53 *" in text
     notes = " ".join(tables.study_notes(study, documents))
-    assert "50 epochs a task" in notes and "epochs 50" in notes and "1, 1 (er)" in notes
+    assert "50 epochs per task" in notes and "epochs 50" in notes and "1, 1 (er)" in notes
     assert published("table5-small-memory", label)["class_il"]["bwt"] is None
     text = " ".join(str(cell) for row in tables.study(study, {}).rows for cell in row)
     assert "36.47 ± 2.92" in text and "ours, 0 runs" in text, "its runs have failed: the row stays"

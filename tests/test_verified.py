@@ -291,7 +291,7 @@ def test_pictures_that_change_while_they_are_decoded_are_refused(tmp_path, publi
     decode = tiny.decode
     overwrite = lambda folder: write_picture(folder / "train/n01/images/n01_0.JPEG", seed=9)
     monkeypatch.setattr(tiny, "decode", lambda folder: (decode(folder), overwrite(folder))[0])
-    with refused("tiny-imagenet-200 has changed while it was read"):
+    with refused("tiny-imagenet-200 changed while it was read"):
         sources.read("tinyimagenet", tmp_path)
     assert not published.with_name("tiny-imagenet-200.npz").exists()
 

@@ -157,7 +157,7 @@ def test_a_run_that_was_killed_and_one_that_goes_on_again_are_shown_as_such(brow
 def test_what_cannot_be_watched_is_refused(served, tmp_path):
     with pytest.raises(BadInput, match=r"there is no .*nowhere"):
         serve(str(tmp_path / "nowhere"))
-    with pytest.raises(BadInput, match=rf"port {served.port} cannot be had: .*--port"):
+    with pytest.raises(BadInput, match=rf"port {served.port} is not available: .*--port"):
         serve(served.source.folder, served.port)
 
 

@@ -55,7 +55,7 @@ def draws(drawn: Sequence[Draw], memory: int, batch: int, chosen: bool = False) 
     """Memory batches that cannot be drawn. Of those that are `chosen` from in a step any size will do."""
     for draw in drawn:
         if not isinstance(draw, Draw) or draw.pool not in ("balanced", *POOLS, *TURNS):
-            raise BadInput(f"{shown(draw)} is no memory batch; draws are a number or a tuple of everlearn.Draw(…)")
+            raise BadInput(f"{shown(draw)} is not a memory batch; draws are a number or a tuple of everlearn.Draw(…)")
         if draw.size is not None:
             number("the size of a draw", draw.size, whole=True, positive=True)
     if any(draw.pool in ("inner", "others") for draw in drawn) and memory < 5:
@@ -94,7 +94,7 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
         return 0, "reservoir"
     number("memory", count := USUAL if rows is None else rows, whole=True, positive=True)
     if rule == "balanced" and method.slot_rule is not reservoir:
-        raise BadInput(f"{type(method).__name__} fills its memory in its own way; leave 'balanced' away")
+        raise BadInput(f"{type(method).__name__} fills its memory in its own way; leave out 'balanced'")
     return int(count), rule
 
 
@@ -239,11 +239,11 @@ def _doubtful(learner, x: Tensor, answers: Tensor) -> None:
     """What can be learned, but was hardly meant so, is said."""
     told = lambda words: warnings.warn(words, Notice, stacklevel=2)
     if learner.classes > 1 and answers.min() >= 0 and torch.allclose(answers.sum(1), torch.ones_like(answers[:, 0])):
-        told("the network answers with probabilities; leave its softmax away, for the loss has one and wants logits")
+        told("the network answers with probabilities; remove its softmax, because the loss has one and needs logits")
     pictures = learner.given_inputs is None and x.is_floating_point() and x.ndim == 4 and x.shape[1] in (1, 3)
     if pictures and x.min() >= 0 and 128 < (high := float(x.max())) <= 255:
         told(
-            f"images are floats up to {high:g}, and reach the network so; "
+            f"images are floats up to {high:g}, and reach the network as they are; "
             "give them as uint8, or inputs=everlearn.Pixels(), and they are divided by 255"
         )
 
@@ -321,7 +321,7 @@ def finite(learner) -> None:
     """A network that has diverged says nothing any more."""
     if not torch.isfinite(learner.net.theta).all():
         raise EverlearnError(
-            "this network has parameters that are no finite numbers any more; "
+            "this network has parameters that are no longer finite numbers; "
             "load what was saved before, or make a new one"
         )
 
@@ -357,7 +357,9 @@ def rate(learner) -> float:
 def between_tasks(learner) -> None:
     """A learner that is not between two tasks."""
     if learner.within_task:
-        raise BadInput(f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; update ends it first")
+        raise BadInput(
+            f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; finish it with update first"
+        )
 
 
 def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:

@@ -88,7 +88,9 @@ def register(name: str, kind: str | None = None) -> Callable[[Thing], Thing]:
         if name in BUILT_IN[of] or (of == "method" and name in ALIASES):
             raise BadInput(f"there is a {of} '{name}' already; choose another name")
         if not name or set(name) & set(":/\\ ,+"):
-            raise BadInput(f"'{name}' is no name for a {of}: leave spaces, commas, colons, slashes and plus signs out")
+            raise BadInput(
+                f"'{name}' is not a name for a {of}: leave spaces, commas, colons, slashes and plus signs out"
+            )
         if not hasattr(thing, "__qualname__"):
             raise _no(of, thing)
         if _home(_registered[of].get(name, thing)) != _home(thing):  # defined anew, in a notebook say, it may be
@@ -159,14 +161,14 @@ def check(kind: str, thing: Any) -> Any:
 
         base = {"method": Method, "weighting": Weighting}[kind]
         if not (isinstance(thing, type) and issubclass(thing, base)):
-            raise BadInput(f"{shown(thing)} is no {kind}; it must be a class derived from everlearn.{base.__name__}")
+            raise BadInput(f"{shown(thing)} is not a {kind}; it must be a class derived from everlearn.{base.__name__}")
     elif not callable(thing) or (isinstance(thing, type) and hasattr(thing, "rehearse")):
         raise _no(kind, thing)
     return thing
 
 
 def _no(kind: str, thing: Any) -> BadInput:
-    return BadInput(f"{shown(thing)} is no {kind}; it must be a class or function that makes one")
+    return BadInput(f"{shown(thing)} is not a {kind}; it must be a class or function that makes one")
 
 
 def parts(label: str) -> tuple[str, str | None]:

@@ -77,7 +77,7 @@ def frozen(value: Any, depth: int = 0) -> Any:
         return tuple(frozen(one, depth + 1) for one in value)
     if isinstance(value, PLAIN) and not (isinstance(value, float) and math.isnan(value)):
         return value
-    raise BadInput(f"{shown(value)} is no plain value: an option is a number, a word, or a list of such")
+    raise BadInput(f"{shown(value)} is not a plain value: an option is a number, a word, or a list of these")
 
 
 class Changed(BadInput):
@@ -122,7 +122,7 @@ def look_up(kind: str, given: Any) -> Found:
         return Found(name, thing, registry.source(thing), at, {})
     if not isinstance(given, (type, types.FunctionType)):  # an object: its options are its attributes of the same names
         if kind not in ("method", "weighting"):
-            raise BadInput(f"{shown(given)} is no {kind}; give a name, or a class or function that makes one")
+            raise BadInput(f"{shown(given)} is not a {kind}; give a name, or a class or function that makes one")
         found = look_up(kind, type(given))
         try:
             read = {name: getattr(given, name) for name in options_of(kind, found.thing)}

@@ -57,4 +57,4 @@ def check(
         if own := sources.own(name):
             raise BadInput(f"there is no {'folder' if own[0] == 'folder' else 'file'} {own[1]}")
         command = sources.getting(name, data)
-        raise BadInput(f"{name} is not whole; {command} fetches it, or put the files named above in their place")
+        raise BadInput(f"{name} is incomplete; {command} fetches it, or put the files named above in their place")

@@ -45,7 +45,7 @@ def app(
     found = mammoth.read(logs) if source is Source.mammoth else avalanche.read(logs, setting)
     file = out or Path(f"{source.value}.json")
     if file.exists() and not _ours(file):
-        raise BadInput(f"{file} is there and no import; choose another --out")
+        raise BadInput(f"{file} exists and is not an import; choose another --out")
     file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     screen = console()
     screen.print(board.sheet(board.board(collect([file], index=False))))

@@ -165,7 +165,7 @@ class Look:
                 found.problems.append(_no_result(place, str(error)))
             return
         except MALFORMED:
-            return found.problems.append(Problem("damaged", place, "it is not whole, or no record of a run"))
+            return found.problems.append(Problem("damaged", place, "it is incomplete, or not the record of a run"))
         found.runs += runs
         if self.index and runs and keep():
             self.index.put(name, {file: before.get(file) for file in files}, digests)

@@ -23,7 +23,7 @@ def files(paths: Sequence[Path], name: str) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise BadInput(f"there is no {path}")
+            raise BadInput(f"there is no file or folder {path}")
         inside = sorted(path.rglob(name)) if path.is_dir() else [path]
         if not inside:
             raise BadInput(f"there is no {name} in {path}")

@@ -54,7 +54,7 @@ def _runs(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
                 continue
             known = parsed(line)
             if known is None:
-                raise BadInput(f"line {number} of {file} is no dictionary of Mammoth's")
+                raise BadInput(f"line {number} of {file} is not a dictionary of Mammoth's")
             own = {key: value for key, value in known.items() if not _measures(key)}
             same = json.dumps(own, sort_keys=True, default=str)
             seen[same] = seen.get(same, 0) + 1  # the same arguments may have been run twice

@@ -172,7 +172,7 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
     if (one := next((row for row in rows if row.label == against), None)) is not None:
         others = {row.label: one for row in rows if row is not one and _same_data(row, one)}
         if len(rows) > 1 and not others:
-            raise BadInput(f"no other row is on the data of '{against}', so none can be set against it")
+            raise BadInput(f"no other row is on the data of '{against}', so none can be compared with it")
         return others
     of_name = [row for row in rows if row.label.startswith(f"{against}, ")]
     title = against.rpartition(":")[2]  # of one in a file, `mine.py:Brier`, the class's
@@ -192,7 +192,7 @@ def bases(rows: Sequence[Row], against: str) -> dict[str, Row]:
         what = "versions of its source, none the file's now" if _version(*of_name[:2]) else "rows"
         raise BadInput(f"'{against}' is of several {what}; choose: {listed(names)}")
     if not found:
-        raise BadInput(f"no row can be set against '{against}'; the rows: {listed([row.label for row in rows])}")
+        raise BadInput(f"no row can be compared with '{against}'; the rows: {listed([row.label for row in rows])}")
     return found
 
 

@@ -133,7 +133,7 @@ def _asked_for() -> int:
     """How many processes the environment speaks of."""
     given = os.environ.get("WORLD_SIZE", "1")
     if not given.isdecimal():
-        raise BadInput(f"WORLD_SIZE is '{given}', which is no number of processes")
+        raise BadInput(f"WORLD_SIZE is '{given}', which is not a number of processes")
     return int(given)
 
 

@@ -240,7 +240,9 @@ def _room(count: int, shape: Shape) -> np.ndarray:
         return np.empty((count, *shape), np.uint8)
     except (MemoryError, ValueError):
         kept = f"{count:,} pictures of {shape[2]}x{shape[1]} pixels"
-        raise BadInput(f"there is no memory for {kept}; bring them to a smaller size, such as size={SIZE}") from None
+        raise BadInput(
+            f"there is not enough memory for {kept}; bring them to a smaller size, such as size={SIZE}"
+        ) from None
 
 
 def _memory() -> int:

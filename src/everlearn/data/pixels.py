@@ -69,7 +69,7 @@ class Pixels:
     @classmethod
     def parse(cls, document: dict[str, Any]) -> Pixels:
         if lacking := [name for name in ("mean", "std", "pad", "flip", "top") if name not in document]:
-            raise BadInput(f"this is no document of pixels; it lacks {', '.join(lacking)}")
+            raise BadInput(f"this does not describe Pixels; it lacks {', '.join(lacking)}")
         fields = {name: document[name] for name in ("pad", "flip", "top")}
         return cls(document["mean"], document["std"], **fields)
 

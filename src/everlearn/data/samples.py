@@ -104,7 +104,7 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
         try:
             array = np.asarray(of)
         except (ValueError, TypeError, RuntimeError):  # its parts have several shapes
-            raise BadInput(f"{shown(of)} is no sample of numbers; bring its parts to one shape") from None
+            raise BadInput(f"{shown(of)} is not a sample of numbers; bring its parts to one shape") from None
         if np.ma.is_masked(of):
             raise BadInput("samples with masked values cannot be learned from; fill them, such as with .filled(0)")
         if array.dtype.kind == "O":  # numbers, perhaps
@@ -112,7 +112,7 @@ def tensor(of: Any, number: int | None = None) -> Tensor:
         if array.dtype.kind == "c":
             raise BadInput("Complex data not supported; samples must be real numbers")
         if not array.ndim and array.dtype.kind not in "iufb":
-            raise BadInput(f"{shown(of)} is no array of samples; give an array, a tensor or a list of them")
+            raise BadInput(f"{shown(of)} is not an array of samples; give an array, a tensor or a list of them")
         if array.dtype.kind not in "iufb" or array.dtype.itemsize > 8:
             first = tables.first_word(array, () if number is None else (number,), tables.columns(of))
             raise BadInput(f"samples of type {array.dtype}; they must be numbers{first}")
@@ -146,7 +146,7 @@ def _batch(data: Any) -> Tensor:
         raise BadInput("there is no sample among the data")
     found = _stack(data) if isinstance(data, (list, tuple)) else tensor(data)
     if not found.ndim:
-        raise BadInput("a single number is no sample; give a list of samples")
+        raise BadInput("a single number is not a sample; give a list of samples")
     return found
 
 
@@ -217,7 +217,7 @@ def _in_one(batches: list[Tensor]) -> Tensor:
 
 def _labels(labels: Any, samples: int) -> Any:
     if np.ma.is_masked(labels):
-        raise BadInput("some labels are masked; leave these samples away")
+        raise BadInput("some labels are masked; leave these samples out")
     if hasattr(labels, "__array__") and not isinstance(labels, Tensor):
         labels = np.asarray(labels)
     if isinstance(labels, (Tensor, np.ndarray)) and labels.ndim == 2 and labels.shape[1] == 1:

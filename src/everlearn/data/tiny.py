@@ -35,7 +35,7 @@ def read(folder: Path) -> formats.Parts:
         return parts
     before, parts = _touched(folder), decode(folder)
     if _touched(folder, now=True).text != before.text:
-        raise BadInput(f"{folder} has changed while it was read; wait for who writes there, and read it again")
+        raise BadInput(f"{folder} changed while it was read; wait until nothing writes there, and read it again")
     if _save(cache, parts):
         verified.record(cache, _kept(folder), known)
     else:

@@ -30,7 +30,7 @@ def axis(path: Path, key: str, value: Any) -> Any:
         if not named or not all(
             isinstance(v, str) or (isinstance(v, dict) and isinstance(v.get("name"), str)) for v in named
         ):
-            raise BadInput(f"{path}: {key} = {shown(value)} must be a name, a table with a name, or a list of such")
+            raise BadInput(f"{path}: {key} = {shown(value)} must be a name, a table with a name, or a list of these")
         place = partial(_beside, path, key)
         return [place(v) if isinstance(v, str) else v | {"name": place(v["name"])} for v in named]
     if not (plain(value) or row(value)):

@@ -67,7 +67,7 @@ def bench(device: str, methods: Sequence[str] = METHODS, tell: Callable[[str], N
         for way in GPU if device == "cuda" else CPU:
             row = {"method": method, "way": way.name, "together": way.together, **measure(method, device, way)}
             rows.append(row)
-            tell(f"{method}, {way.name}: {row['milliseconds']:.2f} ms a step")
+            tell(f"{method}, {way.name}: {row['milliseconds']:.2f} ms per step")
     best = {row["method"]: row for row in rows}  # the last way of each
     alone = {row["method"]: row for row in rows if row["together"] == 1}
     document = {

@@ -57,7 +57,7 @@ def _found(folder: Path) -> None:
 def _nothing(folder: Path) -> str:
     """Why there is no learner in a folder, and the way out."""
     if not folder.exists():
-        return f"there is no {folder}"
+        return f"there is no folder {folder}"
     if not folder.is_dir():
         return f"{folder} is a file; give the folder of a run, or of a learner that was saved"
     if folder.suffix == ".part":

@@ -16,7 +16,7 @@ class Figure(NamedTuple):
 
 
 SETTINGS = (
-    "ResNet-18, batch 32 and 32 a memory draw, 50 epochs a task, SGD 0.03 without momentum, five seeds; "
+    "ResNet-18, batch 32 and 32 per memory draw, 50 epochs per task, SGD 0.03 without momentum, five seeds; "
     "weights 1, 1 (ER, ER-ACE), preset 1, 0.5 (RER, RER-ACE) and 1, 0.2, 0.5 (RDER); "
     "warm-up 25 epochs, Interval 5 unless varied."
 )

@@ -24,7 +24,7 @@ def read(path: Path, data: Path | None = None, edited: bool = False) -> list[tup
     try:
         return [(Experiment.read(document["experiment"], data), document) for document in found]
     except NoDocument:
-        raise BadInput(f"{path} is not the record of a run, or not a whole one") from None
+        raise BadInput(f"{path} is not the record of a run, or is incomplete") from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 

@@ -36,7 +36,7 @@ def read_opened(path: Path, edited: bool = False, several: bool = False) -> seal
         raise Edited(f"{error}; {anew}, or {seals.ANYWAY}") from None
     except FileNotFoundError:
         if not path.exists():
-            raise BadInput(f"there is no {path}") from None
+            raise BadInput(f"there is no file or folder {path}") from None
         if path.suffix == ".part":
             raise BadInput(
                 f"{path} is of a run that is not complete; the command that began it goes on with it"
@@ -47,7 +47,7 @@ def read_opened(path: Path, edited: bool = False, several: bool = False) -> seal
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from None
     except ValueError:
-        raise Damaged(f"{file} is not whole; {way_out}") from None
+        raise Damaged(f"{file} is incomplete; {way_out}") from None
     if isinstance(found.document, dict) and "rows" in found.document:
         name = found.document.get("study")
         raise BadInput(f"{file} is the record of a study, of many runs; `everlearn study {name}` runs them again")

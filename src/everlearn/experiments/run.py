@@ -88,7 +88,7 @@ def run(
         what = "a network object" if own is None else f"{type(own).__name__}, made inside a function or at a prompt,"
         raise BadInput(
             f"{what} has no name in a run's settings, so its run cannot be kept in a folder; "
-            "put it into a file and give file.py:name, or leave `out` away"
+            "put it into a file and give file.py:name, or omit `out`"
         )
     verify([experiment], data)
     with _turn:
@@ -116,7 +116,7 @@ def _experiment(method: Any, stream: Any, given: dict[str, Any]) -> tuple[Experi
     known = next(kind for kind in type(method).__mro__ if registry.placed("method", kind))
     options = options_of("method", type(method)).keys() | options_of("weighting", type(method.weighting)).keys()
     if twice := sorted(options & given.keys()):
-        raise BadInput(f"{twice[0]} is the method object's own affair; give it where {type(method).__name__} is made")
+        raise BadInput(f"{twice[0]} is an option of the method object; give it where {type(method).__name__} is made")
     nearest = known if known.remembers == method.remembers else "er" if method.remembers else "finetune"
     others: dict[str, Any] = given | {"weighting": None}
     experiment = Experiment.of(nearest, stream, **others)

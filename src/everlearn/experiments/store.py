@@ -296,7 +296,7 @@ class Recording:
         except (Damaged, IsADirectoryError) as error:
             state = None
             _remove(self.folder / CHECKPOINT)
-            warnings.warn(f"the checkpoint in {self.folder} {error}; the run begins anew", Notice, stacklevel=1)
+            warnings.warn(f"the checkpoint in {self.folder} {error}; the run starts again", Notice, stacklevel=1)
         self._metrics.truncate(0 if state is None else int(state.pop(LENGTH)))
         self._metrics.seek(0, os.SEEK_END)  # truncating does not move the end that `tell` gives
         return state
@@ -357,7 +357,7 @@ def _seconds(given: str | float) -> float:
     try:
         return float(given)
     except ValueError:
-        raise BadInput(f"EVERLEARN_CHECKPOINT is '{given}', which is no number of seconds") from None
+        raise BadInput(f"EVERLEARN_CHECKPOINT is '{given}', which is not a number of seconds") from None
 
 
 def _bytes(tensors: dict) -> bytes:

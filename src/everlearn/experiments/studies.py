@@ -82,7 +82,7 @@ def grid(given: Overrides = {}, label: str | None = None, **axes: Any) -> Grid:
         if rows.get(named, row) != row and not label:  # two classes of one name, in two files
             named = ", ".join([row.method.name + "".join(own), *parts])
         if rows.get(named, row) != row:  # what keeps no memory is the same at every size
-            raise BadInput(f"two rows are called '{named}'; give their options names of their own, or leave one away")
+            raise BadInput(f"two rows are called '{named}'; give their options different names, or leave one out")
         rows[named] = row
     return rows
 
@@ -395,6 +395,6 @@ def read(path: Path, seeds: int | None, given: Overrides, most: int) -> tuple[st
         if label in rows:
             raise BadInput(f"{path} has two rows '{label}'; put what tells them apart into one grid, as a list")
         if (other := labels.setdefault(row, label)) != label:
-            raise BadInput(f"{path} has one experiment in two rows, '{other}' and '{label}'; leave one away")
+            raise BadInput(f"{path} has one experiment in two rows, '{other}' and '{label}'; leave one out")
         rows[label] = row
     return str(document.get("question", path.stem)), seeds, rows

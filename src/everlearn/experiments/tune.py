@@ -48,10 +48,10 @@ def rivals(given: Sequence[Mapping[str, Any]]) -> dict[str, list[Experiment]]:
     if len(method.names) == 1:
         several = [name for name in registry.known("method") if len(registry.find("method", name).names) > 1]
         raise BadInput(
-            f"{first.label} has one loss term, so no weight to tune; methods that have: {', '.join(several)}"
+            f"{first.label} has one loss term, so no weights to tune; methods with several: {', '.join(several)}"
         )
     if given[0].get("weights") is not None:
-        raise BadInput("weights are what is searched for; leave --set weights away")
+        raise BadInput("weights are what is searched for; leave out --set weights")
     if not method.own_draws():
         return {first.label: own}
     relational = [Experiment.of(**{**settings, "weighting": "relation"}) for settings in given]
@@ -119,7 +119,7 @@ def search(
     per trial.
     """
     if ranks.distributed():
-        raise BadInput("tuning runs in one process; leave torchrun away")
+        raise BadInput("tuning runs in one process; start it without torchrun")
     optuna = _optuna()
     if not 0 < holdout < 1:
         raise BadInput(f"holdout {holdout:g} must lie between 0 and 1; 0.1 holds a tenth of the training images out")

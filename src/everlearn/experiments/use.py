@@ -45,7 +45,7 @@ def files_of(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if not path.exists():
-            raise BadInput(f"there is no {path}")
+            raise BadInput(f"there is no file or folder {path}")
         inside = sorted(photos.pictures_under(path)) if path.is_dir() else [path]
         if not inside:
             raise BadInput(f"{path} holds no pictures ({' '.join(photos.SUFFIXES)})")

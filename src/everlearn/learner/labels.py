@@ -67,7 +67,7 @@ class Labels:
         if self.limit is not None and len(self) + len(new) > self.limit:
             raise BadInput(
                 f"the labels {', '.join(map(repr, new[:5]))} would make {len(self) + len(new)} classes, "
-                f"and the learner was told classes={self.limit}; leave that away, and they may be as many as come"
+                f"and the learner was told classes={self.limit}; leave that out, and there may be any number"
             )
         try:
             return sorted(new)  # pyright: ignore[reportArgumentType]  # those that cannot be compared stay as they came
@@ -145,7 +145,7 @@ def plain(label: Any) -> Any:
         label = label if isinstance(label, (np.datetime64, np.timedelta64)) else label.item()
     label = _part(label) if isinstance(label, tuple) else label
     if missing(label) or (isinstance(label, float) and math.isinf(label)):
-        raise BadInput(f"{shown(label)} is no label")
+        raise BadInput(f"{shown(label)} is not a label")
     if isinstance(label, float) and not label.is_integer():
         raise BadInput(f"Unknown label type: continuous, such as {shown(label)}; a label names a class")
     _written(label)
@@ -158,7 +158,7 @@ def _part(label: Any) -> Any:
         return tuple(map(_part, label))
     label = label.item() if isinstance(label, np.generic) else label
     if missing(label):
-        raise BadInput(f"a label with {shown(label)} in it is none")
+        raise BadInput(f"a label with {shown(label)} in it is not a label")
     return label
 
 

@@ -139,7 +139,7 @@ def read(file: Path) -> tuple[dict[str, Tensor], dict[str, Any], bytes]:
     except (SafetensorError, ValueError, OSError) as error:
         raise BadInput(f"{file} cannot be read: {error}") from None
     if not isinstance(about, dict) or not isinstance(about.get("format"), int):
-        raise BadInput(f"{file} is no learner of everlearn's")
+        raise BadInput(f"{file} is not a learner saved by everlearn")
     if about["format"] > FORMAT:
         raise BadInput(f"{file} was written by everlearn {about.get('everlearn')}, which is newer than {__version__}")
     if words.get("sha256") != checksum(tensors, words["everlearn"]):
@@ -209,7 +209,7 @@ def as_made(learner: Learner) -> None:
 def built(kind: str, document: Any) -> Any:
     """A method or weighting from what was written down of it."""
     if isinstance(document, dict) and "why" in document:
-        raise BadInput(f"its {kind} could not be written down ({document['why']}); give it again: {kind}=…")
+        raise BadInput(f"its {kind} could not be saved ({document['why']}); give it again: {kind}=…")
     found = look_up(kind, Spec.parse(document) if isinstance(document, dict) else document)
     return found.thing(**found.given)
 

@@ -115,7 +115,7 @@ def learn(
     if learner.capacity and not len(memory) and bool((memory.y[:-1] >= 0).any()):
         warnings.warn(
             f"{type(method).__name__} writes rows of its memory that are never drawn: with slot_rule = None they are "
-            "given at the end of a task, by learner.memory.fill(x, y); else leave slot_rule away",
+            "given at the end of a task, by learner.memory.fill(x, y); else leave slot_rule out",
             Notice,
             stacklevel=1,
         )

@@ -93,7 +93,7 @@ def _notes(collection: Collection, gained: Gains) -> Iterator[str]:
     if gained:
         on = list(dict.fromkeys(base for base, _ in gained.values()))
         named = "; ".join(on[:LONGEST]) + (f" and {len(on) - LONGEST} more" if len(on) > LONGEST else "")
-        yield f"Gain: in Class-IL ACC on the same seeds, with half of its 95 % interval, on {named}."
+        yield f"Gain: difference in Class-IL ACC on the same seeds, ± half of its 95 % interval, from {named}."
     tables = sorted({row.published_in for row in collection.rows if row.published and row.published_in})
     if tables:
         yield f"Published: as in {', '.join(tables)}."

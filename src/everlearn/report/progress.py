@@ -95,7 +95,7 @@ class Display:
                 self._said = time.monotonic()
                 self.say(f"{text} ({int(sum(self._done.values()))} of {sum(self._epochs.values())} epochs in all)")
         elif record["event"] == "waiting":
-            self.say(f"another process is at {experiment.name}; waiting for it")
+            self.say(f"another process is running {experiment.name}; waiting for it")
         elif record["event"] == "resumed":
             self._done[experiment] = record["task"] * epochs + record["epoch"]
             taken = record.get("step", 0)
@@ -136,7 +136,7 @@ def watched(
                 display.say(f"already run, see {store.path(experiment)} (--fresh runs it again)")
             display.report(experiment, DONE)
         if len(there) > 10:
-            display.say(f"{len(there)} of {len(experiments)} runs are there already")
+            display.say(f"{len(there)} of {len(experiments)} runs exist already")
         if lost := [e for e in there if more.get("keep") and not (store.path(e) / NETWORK).exists()]:
             display.say(f"the network of {plural(len(lost), 'run')} was not kept; with --fresh it is")
         with contextlib.redirect_stdout(sys.stderr):  # what somebody's code prints: stdout is for results

@@ -230,7 +230,7 @@ def bench(document: dict) -> Sheet:
     """A row per method and way of taking a step."""
     shapes = document["shapes"]
     title = f"One step on {document['device']}: {shapes['network']}, batch {shapes['batch']}, torch {document['torch']}"
-    columns = "method", "step", "ms a step and run", "new images/s", "peak MiB a run", "s to the first replay"
+    columns = "method", "step", "ms per step and run", "new images/s", "peak MiB per run", "s to the first replay"
     table = plain(*columns, title=title, numbers=True, labels=2)
     shown = lambda value: "–" if value is None else f"{value:g}"
     for row in document["rows"]:

@@ -48,7 +48,7 @@ def heading(e: Explanation) -> str:
 def subheading(e: Explanation) -> str:
     memory, epochs, seed = e.settings.values()
     kept = f"memory {memory}" if memory else "no memory"
-    length = f"{plural(epochs, 'epoch')} a task"
+    length = f"{plural(epochs, 'epoch')} per task"
     return f"{kept}, {length}, seed {seed}, Class-IL ACC {e.accuracy:.1f} %"
 
 
@@ -56,13 +56,13 @@ def forgotten(e: Explanation) -> str:
     """What was lost most, in a sentence."""
     of = e.remembered
     if len(e.matrix) == 1:
-        return "There is one task only, and so nothing to forget."
+        return "There is only one task, and so nothing to forget."
     worst = max(of.accuracy, key=of.loss, default=None)
     if worst is None or of.loss(worst) <= 0:
-        return "No class is known less well at the end than when it was learned."
+        return "No class has a lower accuracy at the end than when it was learned."
     to = next((lost for lost in of.lost if lost.old == worst), None)
-    most = f", most of all to {e.name(to.new)} (+{to.now - to.then:.1f})" if to else ""
-    return f"{e.name(worst)} lost most: {of.loss(worst):.1f} points{most}."
+    most = f", most of them to {e.name(to.new)} (+{to.now - to.then:.1f})" if to else ""
+    return f"Most was lost by {e.name(worst)}: {of.loss(worst):.1f} points{most}."
 
 
 def ending(e: Explanation) -> str:

@@ -114,5 +114,5 @@ def serve(folder: str, port: int | None = None, edited: bool = False) -> Server:
         return Server(source, PORT if port is None else port)
     except OSError as error:
         if port is not None:
-            raise BadInput(f"port {port} cannot be had: {error.strerror}; give another with --port") from None
+            raise BadInput(f"port {port} is not available: {error.strerror}; give another with --port") from None
         return Server(source, 0)
