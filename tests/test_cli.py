@@ -501,7 +501,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_and_taken_over_if_it_die
         ("demo --seeds 0", "--seeds"),
         ("demo --out /dev/null/below", "--out"),
         ("again", "RECORD"),
-        ("again nowhere", "there is no nowhere"),
+        ("again nowhere", "there is no file or folder nowhere"),
         ("bench joint", "all tasks at once"),
         ("run er --set lr=1e300", "below 1e38"),
         ("run er --memory 1000000000000000000000", "below 2⁶³"),

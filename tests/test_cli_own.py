@@ -379,7 +379,7 @@ def test_a_folder_without_a_learner_is_told_why(command, run):
     (bare / "experiment.json").write_text("{}")
     more = {"predict": ["x.png"], "teach": ["photos"], "memory": [], "export": ["net.pt"]}[command]
     for name, sentence in {
-        "nothing": "there is no nothing",
+        "nothing": "there is no folder nothing",
         "empty": "empty holds no learner",
         "runs": "name one of those in it, such as runs/one",
         "runs/two.part": "a run that is not complete",
@@ -405,7 +405,7 @@ def test_wrong_input_is_answered_in_one_sentence(run):
     Path("text.txt").touch()
     net = ("--network", "net.py:make")
     for words, sentence in (
-        (("predict", run, "no.png"), "there is no no.png"),
+        (("predict", run, "no.png"), "there is no file or folder no.png"),
         (("predict", run, "empty"), "empty holds no pictures"),
         (("predict", run, "x.npy"), "samples of shape [6], and the learner's are [1, 8, 8]"),
         (("predict", run, "photos", "--json", "--csv"), "give one of the two"),

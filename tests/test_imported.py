@@ -198,7 +198,7 @@ def test_imported_rows_stand_beside_ours(tmp_path, monkeypatch):
     ("words", "sentence"),
     [
         (["nobody", "."], "'nobody' is not one of"),
-        (["mammoth", "nowhere"], "there is no nowhere"),
+        (["mammoth", "nowhere"], "there is no file or folder nowhere"),
         (["mammoth", "."], "there is no logs.pyd in ."),
         (["mammoth", ".", "--setting", "task_il"], "--setting is for avalanche"),
         (["avalanche", ".", "--setting", "x"], "unknown setting 'x'"),

@@ -143,7 +143,7 @@ def seeded(seed: int | None, seeds: int | None, **given: Any) -> list[dict[str, 
     placed = {**given, "seed": seed if seeds is None else seeds}
     for key in chosen:
         if placed.get(key) is not None:
-            raise BadInput(f"--set {key}: {key} has a place of its own on the command line; give it only there")
+            raise BadInput(f"--set {key}: {key} has its own place on the command line; give it only there")
     return [{**placed, "seed": s, **chosen} for s in (range(seeds) if seeds else [seed])]
 
 
