@@ -290,7 +290,7 @@ def test_again_refuses_what_would_be_no_repetition():
     assert "give a run's folder" in refused("bad.json")
     record["experiment"]["training"]["precision"] = "bfloat16"
     Path("bad.json").write_text(json.dumps(record))
-    assert "is not what was written; get it anew from where it came, or --accept-edited" in refused("bad.json")
+    assert "is not what was written; get it again from where it came, or --accept-edited" in refused("bad.json")
     assert "needs a GPU" in refused("bad.json --accept-edited")
     Path("bad.json").write_text(json.dumps(sealed(record)))
     assert "needs a GPU" in refused("bad.json")
@@ -320,7 +320,7 @@ def test_a_resumed_run_says_so_and_a_warm_up_without_end_is_pointed_out(monkeypa
         for _ in run.steps(recording.line, save=recording.checkpoint):
             if (run.learner.epoch, run.learner.step) == (1, 3):
                 raise KeyboardInterrupt
-    assert "goes on with task 1 after 1 of its 2 epochs and 3 steps" in call("run er --memory 20 --epochs 2").stderr
+    assert "continues with task 1 after 1 of its 2 epochs and 3 steps" in call("run er --memory 20 --epochs 2").stderr
     said = call("run rer --memory 20 --epochs 1 --set warmup=1").stderr
     assert "rer will use the preset weights throughout" in said
     monkeypatch.setenv("EVERLEARN_CHECKPOINT", "soon")
@@ -531,7 +531,7 @@ def test_no_advice_loses_runs():
     assert call(f"run er {write_own()} {QUICK}").exit_code == 0
     Path("half.part").mkdir()
     Path("half.part", "experiment.json").touch()
-    for folder, way_out in {"runs": "name one of a run", "half.part": "goes on with it"}.items():
+    for folder, way_out in {"runs": "name one of a run", "half.part": "continues it"}.items():
         for command in ("explain", "again"):
             result = call(f"{command} {folder}")
             assert result.exit_code == 2 and way_out in result.stderr and "remove" not in result.stderr

@@ -518,7 +518,7 @@ def test_an_update_inside_a_callback_is_refused_and_the_task_goes_on():
     }
     for name, call in inside.items():
         with pytest.warns(
-            UserWarning, match="a callback failed, and the learner goes on: BadInput.*under way|epochs into"
+            UserWarning, match="a callback failed, and the learner continues: BadInput.*under way|epochs into"
         ):
             learner.update(X, Y, on_epoch=lambda learner, record, call=call: call(learner))
         said[name] += 1
@@ -545,9 +545,9 @@ def test_callbacks_may_ask_save_and_fail_and_change_nothing(tmp_path):
         warnings.simplefilter("always")
         learner.update(X, Y, on_epoch=on_epoch, on_task=on_task)
     assert [str(one.message) for one in told] == [
-        "a callback failed, and the learner goes on: RuntimeError('no connection')",
-        "a callback failed, and the learner goes on: RuntimeError('no connection')",
-        "a callback failed, and the learner goes on: KeyError('x')",
+        "a callback failed, and the learner continues: RuntimeError('no connection')",
+        "a callback failed, and the learner continues: RuntimeError('no connection')",
+        "a callback failed, and the learner continues: KeyError('x')",
     ]
     names = {"new", "dark", "memory"}
     assert seen == [

@@ -172,7 +172,7 @@ class Generated(Module):
 @pytest.mark.parametrize("method", [Module, Tensors, Named, Set, Array, Generated])
 def test_what_no_state_has_is_told_whatever_its_kind(method):
     x, y = torch.randn(12, 3), [0, 1] * 6
-    with pytest.warns(Notice, match=f"{method.__name__}.own changes in training and is no tensor"):
+    with pytest.warns(Notice, match=f"{method.__name__}.own changes in training and is not a tensor"):
         Learner(nn.Linear(3, 2), method(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)
     still = type(method.__name__, (method,), {"change": lambda self, kept: None})
     Learner(nn.Linear(3, 2), still(), epochs=1, batch=4, memory=6).update(x, y).update(x, y)

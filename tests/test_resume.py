@@ -367,7 +367,7 @@ def test_a_sound_checkpoint_with_wrong_contents_is_said_to_be_and_cleared_away(t
     of = {key: tensor for key, tensor in state.items() if key.startswith("records.")}
     payload = safetensors.save(wrong({key: state[key] for key in state.keys() - of.keys()}) | of)
     checkpoint.write_bytes(hashlib.sha256(payload).digest() + payload)
-    with pytest.raises(EverlearnError, match=r"another version of this run .*; the same command starts it anew"):
+    with pytest.raises(EverlearnError, match=r"another version of this run .*; the same command starts it again"):
         perform(experiment, store, report=lambda record: None)
     assert perform(experiment, store)["provenance"]["resumed"] == 0
 

@@ -132,7 +132,7 @@ def test_a_run_that_was_killed_and_one_that_goes_on_again_are_shown_as_such(brow
         assert shown("under way")
         first.kill()
         first.wait()
-        assert shown("stopped; would start anew"), state()
+        assert shown("stopped; would start again"), state()
         second = held(part)
         assert shown("under way")
         second.kill()

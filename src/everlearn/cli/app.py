@@ -34,7 +34,7 @@ FILES = {"import": "import_"}  # commands whose names Python has taken
 SETTINGS = ("lr", "batch", "momentum", "weight-decay", "forward", "precision", "tasks", "classes", "weights", "warmup")
 SETTINGS += ("size", "strict")  # of pictures
 WHOLE = 10_000  # letters of a sentence
-STOPPED = "stopped; complete runs are kept, and the same command goes on with the others where they were"
+STOPPED = "stopped; complete runs are kept, and the same command continues the others where they stopped"
 ENDED = (129, 143)  # by SIGHUP, by SIGTERM
 USAGE: Any = typer.BadParameter.__base__  # click's class of every usage error, wherever typer has it
 

@@ -219,7 +219,7 @@ def check(name: str, root: Path | None = None, strict: bool = False) -> list[Fil
         if path.is_file() and path not in known:
             rows.append(_stated(_content(path, path.name, archive.md5, partial(formats.md5, path))))
         elif part.is_file():
-            rows.append(FileStatus(part, "partial", f"{_size(part)}: `{getting(name, root)}` goes on from there"))
+            rows.append(FileStatus(part, "partial", f"{_size(part)}: `{getting(name, root)}` continues from there"))
     if place.layout.whole:
         cache, use = place.layout.whole.cache(place.folder)
         if cache.is_file():

@@ -61,7 +61,7 @@ def _nothing(folder: Path) -> str:
     if not folder.is_dir():
         return f"{folder} is a file; give the folder of a run, or of a learner that was saved"
     if folder.suffix == ".part":
-        return f"{folder} is of a run that is not complete; the command that began it goes on with it"
+        return f"{folder} is of a run that is not complete; the command that started it continues it"
     if (folder / "experiment.json").exists():
         return (
             f"{folder} is of a run whose network was not kept (--no-keep, or a study); "

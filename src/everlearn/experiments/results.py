@@ -32,14 +32,14 @@ def read_opened(path: Path, edited: bool = False, several: bool = False) -> seal
         if file != path and not edited:
             seals.check(path, found.files)
     except Edited as error:
-        anew = "get it anew from where it came" if file == path else way_out
+        anew = "get it again from where it came" if file == path else way_out
         raise Edited(f"{error}; {anew}, or {seals.ANYWAY}") from None
     except FileNotFoundError:
         if not path.exists():
             raise BadInput(f"there is no file or folder {path}") from None
         if path.suffix == ".part":
             raise BadInput(
-                f"{path} is of a run that is not complete; the command that began it goes on with it"
+                f"{path} is of a run that is not complete; the command that started it continues it"
             ) from None
         if not (path / "experiment.json").exists():  # a folder of runs, say
             way_out = "name one of a run, such as runs/digits-er-m100-e5-s0-…"

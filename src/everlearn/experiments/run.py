@@ -348,7 +348,7 @@ class Run:
             return measures, float(run["seconds"]), int(run["resumed"]) + 1
         except (RuntimeError, *MALFORMED) as error:
             raise EverlearnError(
-                f"the checkpoint is of another version of this run ({error}); the same command starts it anew"
+                f"the checkpoint is of another version of this run ({error}); the same command starts it again"
             ) from error
 
 

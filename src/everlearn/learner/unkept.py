@@ -130,7 +130,7 @@ def _tell(learner: Learner, lost: Iterable[str]) -> None:
     for name in sorted({*lost} - learner._told_lost):
         learner._told_lost.add(name)
         warnings.warn(
-            f"{name} changes in training and is no tensor: a run that is interrupted goes on without it. Make it "
+            f"{name} changes in training and is not a tensor: an interrupted run continues without it. Make it "
             f"a tensor and change it in place (add_, copy_), or name it in the class's `derived` if that is right",
             Notice,
             stacklevel=1,  # one place, so that Python says it once

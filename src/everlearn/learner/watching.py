@@ -175,7 +175,7 @@ class Watched:
         try:
             callback(self.learner, record)
         except Exception as error:
-            warnings.warn(f"a callback failed, and the learner goes on: {error!r}", stacklevel=2)
+            warnings.warn(f"a callback failed, and the learner continues: {error!r}", stacklevel=2)
 
 
 def lacking(learner: Learner, held_out: Held) -> bool:

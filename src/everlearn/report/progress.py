@@ -101,7 +101,7 @@ class Display:
             taken = record.get("step", 0)
             steps = f" and {plural(taken, 'step')}" if taken else ""
             done = f"{record['epoch']} of its {epochs} epochs{steps}"
-            self.say(f"{experiment.name} goes on with task {record['task'] + 1} after {done}")
+            self.say(f"{experiment.name} continues with task {record['task'] + 1} after {done}")
         elif record["event"] == "run":
             self._done[experiment] = whole
         self._progress.update(self._bar, completed=sum(self._done.values()))

@@ -89,7 +89,7 @@ function underWay() {
   // A run whose folder nobody on this machine has locked may be another machine's: then it is alive while it writes.
   const patience = (run) => (run.held === false ? Math.max(10, 3 * (run.pace || 0)) : Math.max(60, 5 * (run.pace || 0)));
   const alive = (run) => run.held || (!run.stopped && now - run.touched < patience(run));
-  const quiet = (run) => `${run.stopped ? "stopped" : `quiet for ${duration(now - run.touched)}`}; ${run.resumable ? "goes on from its checkpoint" : "would start anew"}`;
+  const quiet = (run) => `${run.stopped ? "stopped" : `quiet for ${duration(now - run.touched)}`}; ${run.resumable ? "goes on from its checkpoint" : "would start again"}`;
   const standing = (run) => run.damage || (!document.body.dataset.live ? "not complete when this page was made" : alive(run) ? "under way" : quiet(run));
   const seen = (run) => (run.seen[state.setting] === null ? "–" : `${fixed(run.seen[state.setting])} % of ${plural(run.tasks, "task")}`);
   const lines = DATA.unfinished.map((run) => [run.name, bar(run), `${run.done} of ${run.epochs ?? "?"}`, document.body.dataset.live && alive(run) ? duration(run.left) : "–", seen(run), standing(run)]);
