@@ -323,7 +323,7 @@ def test_a_data_set_that_is_not_there_stops_its_own_runs_only(jobs):
 
 def test_a_studys_heading_says_what_is_run_of_it_and_with_which_settings():
     heading = lambda words: call(f"study {words} --dry-run").stdout.splitlines()
-    digits = "digits: all fifteen methods on Split-Digits, memory 100, 5 epochs"
+    digits = "digits: fifteen methods on Split-Digits, memory 100, 5 epochs"
     assert heading("digits")[0] == digits
     said = " ".join(heading("digits --only er --only joint --set epochs=1 --seeds 2"))
     assert said.startswith(f"{digits} (here: only er, only joint, epochs = 1) ")

@@ -285,7 +285,7 @@ STUDIES: dict[str, tuple[int, Make, str]] = {  # seeds by default, rows, questio
         f"Table 7: how often should the relation learn? {CIFAR}",
     ),
     "similarity": (10, partial(similarity, "cifar10"), f"does it matter whether tasks are alike? Two tasks {CIFAR}"),
-    "digits": (10, all_methods, "all fifteen methods on Split-Digits, memory 100, 5 epochs"),
+    "digits": (10, all_methods, "fifteen methods on Split-Digits, memory 100, 5 epochs"),
     "presets-cifar10": (3, presets, f"which preset weights, which order of the two updates? Memory 200 {CIFAR}"),
     **{
         f"released-{stream}": (
