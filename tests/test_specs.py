@@ -450,7 +450,7 @@ def test_a_name_for_an_object_that_is_no_class_or_function_is_refused_in_one_sen
     assert f"a partial {words}" in answer("run er --network objects.py:net")
     assert f"a Flatten {words}" in answer("run er --network objects.py:built")
     assert words in answer("run er --stream objects.py:tasks")
-    with pytest.raises(everlearn.BadInput, match="a partial is no network; it must be a class or function"):
+    with pytest.raises(everlearn.BadInput, match="a partial is not a network; it must be a class or function"):
         everlearn.register("halved", kind="network")(functools.partial(MLP, hidden=50))
 
 
