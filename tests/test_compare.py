@@ -143,7 +143,7 @@ def test_where_every_row_is_equally_like_several_one_of_them_is_asked_for(tmp_pa
     refused = call(tmp_path, "--against", "retain")
     assert refused.exit_code == 2 and "'retain' is of several rows; choose: retain, refresh_older = " in refused.stderr
     text = call(tmp_path, "--against", "retain, refresh_older = centred", width=200).stdout
-    assert text.splitlines()[-1].endswith("on retain, refresh_older = centred.")
+    assert text.splitlines()[-1].endswith("from retain, refresh_older = centred.")
 
 
 def test_what_is_no_complete_run_is_said_and_kept_out_of_the_table(tmp_path):

@@ -130,7 +130,8 @@ def test_what_a_weighting_and_a_method_of_ones_own_gather_is_found_again():
 
 class Late(everlearn.ER):
     def end_task(self, learner, task):
-        self.teacher = everlearn.Snapshot(learner.net)
+        self.mean = everlearn.Average(0.9)
+        self.mean.update(learner.net)
 
 
 def test_a_part_that_could_not_be_found_again_is_refused():
@@ -138,7 +139,7 @@ def test_a_part_that_could_not_be_found_again_is_refused():
     build = lambda: Learner(MLP(stream.shape, 4), Late(), classes=range(4), memory=8, batch=4, inputs=stream.pixels)
     learner = build()
     learner.update(stream.tasks[0])
-    with pytest.raises(everlearn.BadInput, match="this state has teacher, which Late does not have then"):
+    with pytest.raises(everlearn.BadInput, match="this state has mean, which Late does not have then"):
         build().restore(learner.state())
 
 
