@@ -264,7 +264,7 @@ def again() -> str:
             ]
             accuracies = [f"{run['class_il']['acc']:.2f}" for run in (then, now)]
             rows.append([f"`{name}`", *how, *accuracies, "{} of {}".format(*metrics.agreeing(then, now))])
-    return markdown(["run", "device", "precision", "deterministic", "first run", "repeated", "same"], rows)
+    return markdown(["run", "device", "precision", "deterministic", "first", "again", "same"], rows)
 
 
 TABLES = {
