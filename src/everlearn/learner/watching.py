@@ -193,7 +193,7 @@ def normalised_apart(learner: Learner, y: Tensor) -> None:
     if any(isinstance(module, kinds) and module.training for module in learner.net.module.modules()):
         warnings.warn(
             f"a lesson of {alone} and a network with BatchNorm, which normalises new samples and memory apart: old "
-            "classes may be lost; Learner(…, forward='joint') normalises them together",
+            "classes may be lost; forward='joint', in Learner(…) or with `run --set`, normalises them together",
             Notice,
             stacklevel=1,
         )
