@@ -1114,6 +1114,11 @@ def test_a_layer_without_a_size_is_refused():
             Learner(nn.Sequential(layer, nn.Linear(3, 2)))
 
 
+def test_a_network_of_torchscript_learns():
+    own = torch.jit.trace(network(3), X[:2])
+    assert set(taught(own=own, classes=[0, 1, 2]).predict(X).tolist()) <= {0, 1, 2}
+
+
 def test_what_is_held_out_leaves_a_sample_of_every_class_to_learn():
     y = torch.tensor([0, 1, 2, *[3] * 9])
     for seed in range(20):

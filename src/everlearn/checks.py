@@ -101,7 +101,8 @@ def memory(method: Method, given: int | str) -> tuple[int, str]:
 def network(network: nn.Module) -> None:
     """A network whose gradient is not one vector."""
     for name, layer in network.named_modules():
-        if any(is_lazy(tensor) for tensor in (layer._parameters | layer._buffers).values() if tensor is not None):
+        held = (*layer._parameters.values(), *layer._buffers.values())  # TorchScript has no dictionaries here
+        if any(is_lazy(tensor) for tensor in held if tensor is not None):
             raise BadInput(f"the network's layer '{name}' has no size yet; call the network once, with a batch")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.sparse:
             raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
