@@ -270,6 +270,26 @@ def test_what_is_gathered_in_learn_is_told_of_where_a_relation_asks_for_it_sever
             assert once.method.came.sum() == len(stream.tasks[0].train[1])
 
 
+class Listed(ER):
+    """It makes its state when it is asked for it, of a tensor that is made in inference mode."""
+
+    def begin_task(self, learner, task):
+        with torch.inference_mode():
+            self.shares = torch.ones(4) / 4
+
+    def state(self):
+        return super().state() | {"logarithms": self.shares.log()}
+
+
+def test_a_state_that_is_made_anew_is_not_taken_for_one_that_was_changed():
+    stream = toy()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Notice)
+        Learner(MLP(stream.shape, 4), Listed(), "relation", memory=8, classes=range(4), epochs=1, batch=4).update(
+            stream.tasks[0]
+        )
+
+
 class Projecting(ER):
     """Beside the cross-entropy, what a layer that the network does not use itself makes of the features."""
 

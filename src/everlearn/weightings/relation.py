@@ -14,7 +14,7 @@ from everlearn.arguments import checked
 from everlearn.core import ranks
 from everlearn.core.plan import Draw
 from everlearn.core.seeding import seeded
-from everlearn.core.state import joined, part
+from everlearn.core.state import copied, joined, part
 from everlearn.core.terms import Batch, Terms, cross_entropy, seen_by, weighed
 from everlearn.core.theta import MainNet
 from everlearn.errors import BadInput, Notice, number, unknown
@@ -220,11 +220,13 @@ class Relation(Relational):
         losses = lambda theta: method.terms(net.at(theta, virtual=True), step.new, step.replay).losses
         outer = lambda theta: self.outer(method, net.at(theta, virtual=True), step.replay)
         weights = self.preset.expand(len(x), -1)
-        held = lambda: {name: (of.data_ptr(), of._version) for name, of in method.state().items()}
-        before = held()
+        before = copied(method.state())
         with torch.random.fork_rng([x.device] if x.is_cuda else []):  # dropout's next mask is what it would have been
             check(self.hypergradient, losses, net.theta, weights, outer)
-        if changed := sorted(name for name, now in held().items() if now != before.get(name)):
+        kind = lambda of: (of.shape, of.dtype, of.device)
+        same = lambda one, of: kind(one) == kind(of) and torch.isclose(one, of, 0, 0, equal_nan=True).all()
+        now = method.state()
+        if changed := sorted(name for name in now if name not in before or not same(before[name], now[name])):
             warnings.warn(
                 f"{type(method).__name__} changes {', '.join(changed)} where it says what its terms are, and "
                 f"{type(self).__name__} asks that several times a step; change it in after_step or remember",
