@@ -356,6 +356,22 @@ def test_rows_of_one_size_of_memory_are_set_against_each_other(browser, made, tm
     other.close()
 
 
+def test_a_link_to_one_size_of_memory_leads_to_the_rows_that_were_compared(browser, made, tmp_path):  # noqa: F811
+    runs = shutil.copytree(made, tmp_path / "runs", ignore=shutil.ignore_patterns("*-rer-*"))
+    make(runs, ("er", "finetune"), memory=40)
+    page = Visit(browser, written([runs], tmp_path / "page.html"))
+    for size in ("20", "40"):
+        page.act("#memory", "select_option", size)
+        chosen = f"er, M = {size}", "finetune"
+        for key, label in zip(("base", "other"), chosen):
+            page.page.locator(f"#{key}").select_option(label=label)
+            page.settled()
+        again = Visit(browser, page.page.url)
+        assert again.page.locator("#base option:checked, #other option:checked").all_text_contents() == [*chosen]
+        again.close()
+    page.close()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 def test_what_one_of_two_rows_has_fills_the_page(browser, visit, width):  # noqa: F811
     other = Visit(browser, visit.page.url, viewport={"width": width, "height": 900})

@@ -60,7 +60,7 @@ function gain(row, base, setting, metric = "acc") {
 // A link to what is seen: only what is not as it would be anyway stands in it.
 function fragment() {
   const words = new URLSearchParams();
-  const first = start();
+  const first = { ...start(), ...pair(state.stream, state.memory) };
   for (const key of ["setting", "base", "other", "sort", "stream", "memory"]) if (state[key] !== first[key]) words.set(key, state[key]);
   if (state.shown) {
     const shown = shownIds();
@@ -74,7 +74,7 @@ function start() {
   const all = streams();
   const counts = all.map((name) => among(name).reduce((sum, row) => sum + row.runs.length, 0));
   const stream = all.length ? all[counts.indexOf(Math.max(...counts))] : "";
-  return { setting: "class_il", sort: "-acc.class_il", stream, memory: "", ...pair(stream, "") };
+  return { setting: "class_il", sort: "-acc.class_il", stream, memory: "" };
 }
 
 // The two rows that are compared at first.
