@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import everlearn
 from everlearn import ER, Consolidate, DERpp, Fixed, Learner, Pixels, Relation, Task, Training, Weighting
+from everlearn.core.state import as_bytes
 from everlearn.learner import endings
 from everlearn.networks import CNN
 
@@ -195,6 +196,17 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(other, words):
         other.update(stream.tasks[0])
     with refused(words):
         learner.restore(other.state() if other else {})
+    assert learner.memory is held and all(torch.equal(before[key], tensor) for key, tensor in learner.state().items())
+
+
+def test_a_state_with_words_that_cannot_be_read_is_refused_and_changes_nothing():
+    stream = toy()
+    learner, other = learner_of("er", stream), learner_of("er", stream)
+    for one, task in zip((learner, other), stream.tasks):
+        one.update(task)
+    before, held = learner.state(), learner.memory
+    with refused("words on how its task began cannot be read"):
+        learner.restore(other.state() | {"learner.begun": as_bytes("{[[(")})
     assert learner.memory is held and all(torch.equal(before[key], tensor) for key, tensor in learner.state().items())
 
 

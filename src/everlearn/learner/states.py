@@ -64,6 +64,8 @@ def state(learner: Learner) -> dict[str, Tensor]:
 def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     known = checks.state(learner, state)
     checks.shapes(learner, state, known)
+    words = from_bytes(state["learner.begun"]) if "learner.begun" in state else "{}"
+    begun(words)  # what cannot be read is refused before anything is restored
     state = {name: tensor.detach().to(learner.device, copy=True) for name, tensor in state.items()}
     if known is not None:
         growth.restore(learner, known, part(state, "network"))
@@ -75,8 +77,7 @@ def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     learner.seen, learner._mark = set(state["learner.seen"].tolist()), state["learner.task"].cpu()
     learner._trained = state.get("learner.trained", torch.zeros(3, dtype=torch.long)).cpu()
     learner._ended = bool(state.get("learner.ended", False))
-    learner._begun = from_bytes(state["learner.begun"]) if "learner.begun" in state else "{}"
-    begun(learner._begun)
+    learner._begun = words
     learner._learning, learner._torn = False, False
     learner.memory, learner._watched = None, None
     if memory := part(state, "memory"):
