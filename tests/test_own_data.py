@@ -1049,6 +1049,15 @@ def test_complex_numbers_that_would_be_trained_are_refused():
         Learner(Turned(trained=True))
 
 
+def test_complex_numbers_that_no_file_holds_are_refused_before_anything_is_learned():
+    with refused("the network's more is complex128, which cannot be saved; make it complex64"):
+        own = Turned()
+        own.more = own.more.to(torch.complex128)
+        Learner(own)
+    own.register_buffer("more", own.more, persistent=False)  # it is made anew
+    Learner(own, classes=[0, 1], memory=8, epochs=1, batch=4, dtype=torch.float64).update(X, Y.clamp(max=1)).state()
+
+
 def test_classes_without_an_order_are_refused():
     """Output 0 of a trained network was `cat` in one process, and `dog` in the next."""
     for classes in ({"cat", "dog"}, frozenset({"cat", "dog"})):

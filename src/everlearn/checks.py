@@ -113,6 +113,10 @@ def network(network: nn.Module) -> None:
             raise BadInput(
                 f"the network's {name} is complex, and real numbers alone are trained; keep torch.view_as_real of it"
             )
+    for name, tensor in network.state_dict().items():
+        if isinstance(tensor, Tensor) and tensor.is_complex() and tensor.dtype != torch.complex64:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise BadInput(f"the network's {name} is {kind}, which cannot be saved; make it complex64")
 
 
 def method(method: Method) -> None:
