@@ -1123,6 +1123,7 @@ def test_a_layer_without_a_size_is_refused():
             Learner(nn.Sequential(layer, nn.Linear(3, 2)))
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
 def test_a_network_of_torchscript_learns():
     own = torch.jit.trace(network(3), X[:2])
     assert set(taught(own=own, classes=[0, 1, 2]).predict(X).tolist()) <= {0, 1, 2}
