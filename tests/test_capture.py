@@ -222,3 +222,22 @@ def test_what_changes_between_epochs_has_the_steps_recorded_again(watched, befor
     holder.more = 1
     graphs.begin_epoch()
     assert not graphs.graphs
+
+
+def test_steps_on_mini_batches_are_made_anew_where_the_memory_has_moved():
+    """A recorded one would go on writing where it was."""
+    stream = toy()
+    learner = learner_of("er", stream, epochs=1)
+    x, y = (half[:4] for half in stream.tasks[0].train)
+    learner.observe(x, y)
+    steps = learner._steps
+    learner.observe(x, y)
+    assert learner._steps is steps
+    begun = learner.updating(stream.tasks[0])
+    next(begun)
+    begun.close()
+    place = learner.memory.x
+    learner.update(stream.tasks[0])
+    assert learner.memory.x is not place
+    learner.observe(x, y)
+    assert learner._steps is not steps and learner._steps.written[1] is learner.memory.x

@@ -947,6 +947,6 @@ def test_steps_on_mini_batches_keep_the_vector_they_were_made_for():
     x, y = torch.randn(8, 4), torch.arange(8) % 2
     learner.observe(x, y)
     steps = learner._steps
-    assert steps.theta is learner.net.theta
+    assert steps.written[0] is learner.net.theta
     learner.observe(x, y + 2)
-    assert learner._steps is not steps and learner._steps.theta is learner.net.theta
+    assert learner._steps is not steps and learner._steps.written[0] is learner.net.theta

@@ -88,7 +88,7 @@ class Steps:
 
     def __init__(self, learner: Learner, memory: Memory, x: Tensor, y: Tensor):
         method = learner.method
-        self.memory, self.theta = memory, learner.net.theta  # kept, so that no other can have their place
+        self.memory, self.written = memory, written(learner)  # kept, so that no others can have their place
         self.x, self.y = x.clone(), y.clone()  # where a recorded step reads
         self.body = steps_of(method, learner.net, learner.sgd, memory, learner.inputs.training, (self.x, self.y))
         self.graphs = teaching.graphs_for(learner, self.body)
@@ -117,7 +117,13 @@ class Steps:
 
 def fit(learner: Learner, x: Tensor) -> tuple:
     """What steps were made for: samples, outputs, and the tensors that are written to."""
-    return x.shape, x.dtype, learner.classes, id(learner.memory), id(learner.net.theta)
+    return x.shape, x.dtype, learner.classes, *map(id, written(learner))
+
+
+def written(learner: Learner) -> list[Tensor]:
+    """The tensors a step writes to, but for those of the method, the weighting and the descent."""
+    memory = learner.memory
+    return [learner.net.theta, *([] if memory is None else [memory.x, memory.y, *memory.stored.values()])]
 
 
 def ready(learner: Learner, task: Task, x: Tensor, y: Tensor) -> Steps:
