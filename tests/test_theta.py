@@ -226,6 +226,36 @@ def test_so_it_is_in_a_network_that_torch_cannot_map_over_samples(layer):
     assert torch.allclose(each, torch.stack(alone), atol=1e-6) and all(row.any() for row in each)
 
 
+class AsCuDNN(torch.autograd.Function):
+    """x² with what a recurrent layer does on a GPU: no rule for vmap, and in evaluation mode no derivative by cuDNN."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, dy):
+        if torch.backends.cudnn.enabled:
+            raise RuntimeError("cudnn RNN backward can only be called in training mode")
+        return 2 * ctx.saved_tensors[0] * dy
+
+
+def test_and_in_a_recurrent_one_that_cudnn_would_differentiate_in_training_mode_alone():
+    class Squared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return AsCuDNN.apply(self.layer(x))
+
+    net, before = MainNet(Squared()), torch.backends.cudnn.enabled
+    with net.evaluating(), torch.no_grad():
+        each = net.per_sample(lambda net, x: net(x)[0].sum(), torch.ones(4, 3))
+    assert each.shape == (4, 8) and each.any() and torch.backends.cudnn.enabled == before
+
+
 # Modes ----------------------------------------------------------------------------------------------------------------
 def test_evaluation_mode_is_for_the_length_of_a_question():
     module = nn.Sequential(nn.Linear(3, 2), nn.Dropout(), nn.Sequential(nn.Dropout()))

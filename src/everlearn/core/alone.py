@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -18,6 +19,17 @@ def gradients(loss: Callable[..., Tensor], theta: Tensor, batch: tuple[Tensor, .
 
 
 def _gradient(loss: Callable[..., Tensor], theta: Tensor, sample: tuple[Tensor, ...]) -> Tensor:
-    with torch.enable_grad():
+    with torch.enable_grad(), without_cudnn():
         at = theta.detach().requires_grad_()
         return torch.autograd.grad(loss(at, *sample), at)[0]
+
+
+@contextlib.contextmanager
+def without_cudnn() -> Iterator[None]:
+    """On a GPU cuDNN differentiates recurrent layers in training mode alone; torch's own kernels do so in both."""
+    before = torch.backends.cudnn.enabled
+    torch.backends.cudnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.enabled = before
