@@ -530,6 +530,12 @@ def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
 
 
+def test_what_is_wrong_with_a_job_s_machine_is_said_and_not_taken_for_a_lost_job():
+    experiment = Experiment.of("er", epochs=1, memory=10)
+    error = remote.run_there(launchers.Job(Store("runs"), device="cuda"), experiment)
+    assert isinstance(error, BadInput) and "torch sees no GPU here" in str(error)
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_no_failure(monkeypatch):
     experiment = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1)
     job = launchers.Job(Store("runs"))

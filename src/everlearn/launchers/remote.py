@@ -14,7 +14,7 @@ from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.locks import Busy
 from everlearn.experiments.run import choose
 from everlearn.experiments.store import Done, Recording, Store
-from everlearn.launchers import PATIENCE, Job, attempted
+from everlearn.launchers import PATIENCE, Job, attempted, failure
 
 try:
     import resource
@@ -29,12 +29,15 @@ def run_there(job: Job, experiment: Experiment, folder: Path | None = None) -> F
 
     Where the `folder` outlives a lost run, the next attempt goes on from its checkpoint.
     """
-    with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
-        own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
-        # An earlier attempt may have been given up as lost and be running still.
-        while isinstance(error := attempted(own, experiment), Busy):
-            time.sleep(PATIENCE)
-        return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
+    try:
+        with contextlib.nullcontext(folder) if folder else tempfile.TemporaryDirectory() as root:
+            own = replace(job, store=Store(root), device=choose(job.device), fresh=False)
+            # An earlier attempt may have been given up as lost and be running still.
+            while isinstance(error := attempted(own, experiment), Busy):
+                time.sleep(PATIENCE)
+            return error or {path.name: path.read_bytes() for path in own.store.path(experiment).iterdir()}
+    except Exception as error:  # no GPU there, no room for a folder: what is raised in a job looks like a lost one
+        return failure(error)
 
 
 @dataclass
