@@ -530,6 +530,21 @@ def test_jobs_killed_on_a_cluster_are_sent_again_and_go_on(monkeypatch):
     assert [o["class_il"] for o in outcomes] == [o["class_il"] for o in here]
 
 
+@pytest.mark.slow
+def test_of_a_job_that_is_lost_every_time_its_state_and_its_output_are_named(monkeypatch):
+    pytest.importorskip("submitit")
+    from everlearn.launchers import slurm
+
+    monkeypatch.setattr(slurm, "AGAIN", 0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    ends = "import os\nfrom everlearn import ER\nclass Ends(ER):\n    def rehearse(self, memory): os._exit(9)\n"
+    Path("ends.py").write_text(ends)
+    experiment = Experiment.of("ends.py:Ends", epochs=1, memory=10)
+    (error,) = launchers.perform([experiment], Store("runs"), on="slurm", device="cpu", options={"cluster": "local"})
+    said, log = str(error).split("; what it printed is in ")
+    assert said.startswith("its job was lost 1 times, at last in the state ") and Path(log).is_file()
+
+
 def test_what_is_wrong_with_a_job_s_machine_is_said_and_not_taken_for_a_lost_job():
     experiment = Experiment.of("er", epochs=1, memory=10)
     error = remote.run_there(launchers.Job(Store("runs"), device="cuda"), experiment)

@@ -79,13 +79,15 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
                     del out[experiment]
                     try:
                         outcome = handle.result()
-                    except submitit.core.utils.UncompletedJobError as error:  # the job died without a result
+                    except submitit.core.utils.UncompletedJobError:  # the job died without a result
                         lost[experiment] += 1
                         if lost[experiment] <= AGAIN:
                             waiting.append(experiment)
                             continue
-                        reason = str(error).strip().splitlines()[0]
-                        outcome = EverlearnError(f"{experiment.name} was lost {lost[experiment]} times: {reason}")
+                        outcome = EverlearnError(
+                            f"its job was lost {lost[experiment]} times, at last in the state {handle.state}; "
+                            f"what it printed is in {handle.paths.stderr}"
+                        )
                     if (error := held.settle(experiment, outcome)) is None:
                         unfinished.forget(experiment)
                     yield experiment, error
