@@ -551,6 +551,15 @@ def test_what_is_wrong_with_a_job_s_machine_is_said_and_not_taken_for_a_lost_job
     assert isinstance(error, BadInput) and "torch sees no GPU here" in str(error)
 
 
+def test_a_run_whose_folder_cannot_be_had_does_not_keep_the_others_from_a_cluster():
+    one, other = (Experiment.of("er", epochs=1, memory=10, seed=seed) for seed in (0, 1))
+    store = Store("runs")
+    store.root.mkdir()
+    store.part(one).write_text("a file of somebody else's")
+    with remote.claims(launchers.Job(store)) as held:
+        assert isinstance(held.take(one), FileExistsError) and held.take(other) is None
+
+
 def test_a_run_that_another_process_finished_meanwhile_is_no_failure(monkeypatch):
     experiment = Experiment.of("er", epochs=1, memory=10, classes=["0", "1"], tasks=1)
     job = launchers.Job(Store("runs"))

@@ -13,7 +13,7 @@ from everlearn.errors import Stopped
 from everlearn.experiments.experiment import Experiment
 from everlearn.experiments.locks import Busy
 from everlearn.experiments.run import choose
-from everlearn.experiments.store import Done, Recording, Store
+from everlearn.experiments.store import Recording, Store
 from everlearn.launchers import PATIENCE, Job, attempted, failure
 
 try:
@@ -52,13 +52,13 @@ class Claims:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         self._open: dict[Experiment, tuple[contextlib.ExitStack, Recording]] = {}
 
-    def take(self, experiment: Experiment) -> Busy | Done | None:
+    def take(self, experiment: Experiment) -> Exception | None:
         """Claim a run; None, or why not."""
         stack = contextlib.ExitStack()
         try:
             recording = stack.enter_context(self.job.store.recording(experiment, fresh=self.job.fresh))
-        except (Busy, Done) as error:
-            return error
+        except Exception as error:  # another process has it, it is complete, or its folder cannot be had
+            return failure(error)
         self._open[experiment] = stack, recording
 
     def settle(self, experiment: Experiment, outcome: Files | Exception) -> Exception | None:
