@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 import everlearn
 from everlearn import ER, BadInput, Experiment, Relation, launchers, registry
 from everlearn.cli import app as cli
+from everlearn.errors import Notice
 from everlearn.experiments import failures, provenance, studies
 from everlearn.experiments import run as runs
 from everlearn.experiments.published import Figure, published
@@ -577,6 +579,15 @@ def test_a_launcher_whose_package_is_missing_says_what_to_install(monkeypatch, l
     monkeypatch.setitem(sys.modules, package, None)
     result = call(f"study mine.toml --on {launcher} -q")
     assert result.exit_code == 2 and f"pip install 'everlearn[{launcher}]'" in result.stderr
+
+
+def test_runs_that_wait_for_a_gpu_that_no_machine_of_the_cluster_has_are_said_to(monkeypatch):
+    from everlearn.launchers import ray
+
+    without = SimpleNamespace(cluster_resources=lambda: {"CPU": 1.0}, remote=lambda **share: lambda function: function)
+    monkeypatch.setattr(ray, "started", lambda options: without)
+    with pytest.warns(Notice, match="no machine of the Ray cluster has a GPU; the runs wait"):
+        list(ray.launch([], launchers.Job(Store("runs"), device="cuda"), lambda experiment, record: None))
 
 
 @pytest.mark.slow

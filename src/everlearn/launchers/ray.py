@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from everlearn.errors import BadInput, EverlearnError
+from everlearn.errors import BadInput, EverlearnError, Notice
 from everlearn.experiments.experiment import Experiment
 from everlearn.launchers import AGAIN, Job, Outcome, Report, needs
 from everlearn.launchers.remote import claims, run_there
@@ -34,6 +35,10 @@ def launch(todo: Sequence[Experiment], job: Job, report: Report) -> Iterator[Out
     ray = started(job.options)
     cluster = ray.cluster_resources()
     gpu = job.device == "cuda"
+    if cluster.get(wanted := "GPU" if gpu else "CPU", 0) <= 0:  # one that grows may have it later
+        warnings.warn(
+            f"no machine of the Ray cluster has a {wanted}; the runs wait until one has", Notice, stacklevel=1
+        )
     share = {"num_gpus": 1 / (job.pack or 1)} if gpu else {}
     remote = ray.remote(**share, num_cpus=1, max_retries=AGAIN)(run_there)
     room = job.jobs or max(1, int(cluster.get("GPU", 1) * (job.pack or 1) if gpu else cluster.get("CPU", 1)))
