@@ -24,7 +24,8 @@ from typer.testing import CliRunner, Result
 import everlearn
 from everlearn import Learner
 from everlearn.cli import app as cli
-from everlearn.experiments import use
+from everlearn.core import ranks
+from everlearn.experiments import kept, use
 from everlearn.learner.saved import LEARNER
 from everlearn.report import known
 from everlearn.report import memory as sheet
@@ -253,6 +254,12 @@ def test_of_two_that_teach_one_folder_at_once_the_second_is_refused(run):
     assert [file.name for file in Path("model").iterdir()] == [LEARNER]
     refused("teach", "none/one", "photos")
     assert not Path("none").exists()
+
+
+def test_ranks_that_teach_are_not_told_of_another_process_but_of_torchrun(run, monkeypatch):
+    monkeypatch.setattr(ranks, "distributed", lambda: True)
+    with pytest.raises(everlearn.BadInput, match="by one process; start it without torchrun"), kept.room(None, run):
+        pass
 
 
 def test_ctrl_c_leaves_the_run_as_it_was_and_nothing_else(run):

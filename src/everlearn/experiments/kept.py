@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from everlearn import registry
+from everlearn.core import ranks
 from everlearn.errors import BadInput
 from everlearn.experiments import locks
 from everlearn.experiments.run import choose
@@ -82,6 +83,8 @@ def room(out: Path | None, beside: Path, force: bool = False) -> Iterator[Path]:
     Without `out` it is a new one beside the learner it comes from. A run's folder is never written to. One process at
     a time has it: a learner that is read inside is not replaced by another's before it is saved.
     """
+    if ranks.distributed():
+        raise BadInput("a learner is opened and saved by one process; start it without torchrun")
     _found(beside)
     target = _free(beside) if out is None else out
     there = target.exists()
