@@ -160,6 +160,22 @@ def test_a_log_avalanche_wrote_is_read(tmp_path):
     assert figures[:3] == pytest.approx([93.7333, 0.0, 2.22], abs=1e-3) and figures[3] is None
 
 
+@pytest.mark.parametrize("being_written", [False, True])
+def test_of_an_avalanche_run_that_was_stopped_what_it_never_learned_does_not_count(tmp_path, being_written):
+    rows = [[0.9, 0.1, 0.0, 0.0], [0.5, 0.7, 0.0, 0.0], *([[0.3]] if being_written else [])]
+    table(tmp_path / "er-seed0", rows, untrained=[0.2, 0.0, 0.1, 0.3])
+    (run,) = avalanche.read([tmp_path])["runs"]
+    assert run["settings"]["tasks"] == 2, "so it is not in the row of those that came to their end"
+    figures = [run["class_il"][metric] for metric in ("acc", "bwt", "fwt")]
+    assert figures == pytest.approx([60.0, -40.0, 10.0])
+
+
+def test_after_joint_training_avalanche_has_one_row_and_all_of_it_counts(tmp_path):
+    table(tmp_path / "joint-seed0", [[0.9, 0.8, 0.7, 0.6]])
+    (run,) = avalanche.read([tmp_path])["runs"]
+    assert run["class_il"]["acc"] == pytest.approx(75.0) and run["settings"]["tasks"] == 4
+
+
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [

@@ -1,6 +1,7 @@
 """Avalanche's results: the `eval_results.csv` of its CSVLogger, a line per experience trained on and evaluated on.
 
 The file does not name the method: the folder it is in does, and its seed if the name ends in one, as `er-seed0` does.
+A run that was stopped has the figures of the experiences it had learned, and so their number as its `tasks`.
 Accuracies are shares of 1. Whether they are among all classes or a task's own is not written down: `setting` says it.
 """
 
@@ -37,7 +38,8 @@ def _runs(files: Sequence[Path], setting: str) -> Iterator[dict[str, Any]]:
         trained = sorted(task for task in table if task >= 0)
         if not trained:
             continue
-        rows = [[table[task][on] for on in sorted(table[task])] for task in trained]
+        table = _learned(table, trained)
+        rows = [[table[task][on] for on in sorted(table[task])] for task in trained if task in table]
         folder = file.absolute().parent.name
         named = SEED.fullmatch(folder)
         method, seed = (named[1] or folder, int(named[2])) if named else (folder, None)
@@ -61,6 +63,16 @@ def _table(file: Path) -> dict[int, dict[int, float]]:
     except (ValueError, TypeError, csv.Error):
         raise BadInput(f"line {lines.line_num} of {file} is not of Avalanche's CSVLogger") from None
     return table
+
+
+def _learned(table: dict[int, dict[int, float]], trained: Sequence[int]) -> dict[int, dict[int, float]]:
+    """The table of a run that may have been stopped: without a last row that was being written, and without experiences
+    that it never learned. After joint training there is one row, and all were learned."""
+    if len(trained) < 2:
+        return table
+    before, last = trained[-2:]
+    whole = table.keys() - ({last} if table[before].keys() - table[last].keys() else set())
+    return {task: {on: of for on, of in table[task].items() if on <= max(whole)} for task in sorted(whole)}
 
 
 def _figures(rows: list[list[float]], untrained: dict[int, float] | None) -> dict[str, Any]:
