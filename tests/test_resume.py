@@ -26,7 +26,7 @@ from everlearn.experiments import store as stores
 from everlearn.experiments.experiment import load
 from everlearn.experiments.results import read_lines
 from everlearn.experiments.store import CHECKPOINT, Store
-from everlearn.learner import endings
+from everlearn.learner import endings, unkept
 from everlearn.networks import MLP
 
 SETTINGS = dict(classes=["0", "1", "2", "3", "4", "5"], tasks=3, epochs=2, memory=20)
@@ -352,7 +352,7 @@ def test_records_changed_before_a_checkpoint_are_not_gone_on_from(tmp_path):
         lambda state: state | {"run.measures": torch.zeros(1)},
         lambda state: state | {"run.measures": torch.zeros(4, 5, 3)},
         lambda state: state | {"at.learner.known": torch.zeros(3, dtype=torch.uint8)},
-        lambda state: state | {"at.learner.begun": as_bytes("{(0, 'count'): __import__('os')}")},
+        lambda state: state | {"at.learner.begun": as_bytes('[[["count", {"module": ["os"]}]]]')},
         lambda state: state | {"at.learner.begun": as_bytes("{[[(")},
         lambda state: state | {"at.learner.begun": as_bytes("[1, 2]")},
         lambda state: {key: tensor for key, tensor in state.items() if key != "run.measures"},
@@ -584,6 +584,14 @@ def test_the_learning_rate_is_gone_on_with_as_it_was_however_it_was_set():
         for task in stream.tasks[again.tasks :]:
             again.update(task)
         assert same_state(learner.state(), again.state())
+
+
+def test_plain_values_are_read_as_what_they_were_and_of_the_kind_they_were():
+    method, values = ER(), {"a": [1, (2, "x"), {3, 4}], 5: {(1, 2): None}, True: [[], {}], "b": -1.5}
+    method.values, method.array, method.endless = values, torch.ones(2), float("inf")
+    (found,) = unkept.begun(unkept.said(method))
+    assert found["values"] == values and repr(found["values"]) == repr(values)
+    assert not found.keys() & {"array", "endless"}
 
 
 class Measured(ER):

@@ -43,9 +43,8 @@ def training(given: Training | None, settings: Mapping[str, Any], method: Any) -
             if name in inspect.signature(kind).parameters:
                 own = kind.__name__
                 raise BadInput(f"{name} is an option of {own}; make it with that: Learner(network, {own}({name}=…))")
-            raise unknown(
-                "setting of a Learner", name, [*known, "classes", "memory", "training", "inputs", "seed", "device"]
-            )
+            others = ("classes", "memory", "training", "inputs", "seed", "device")
+            raise unknown("setting of a Learner", name, [*known, *others])
     if given is not None and settings:
         raise BadInput(f"{next(iter(settings))} is a part of `training`; give either, not both")
     return given or Training(**settings)
@@ -108,15 +107,13 @@ def network(network: nn.Module) -> None:
             raise BadInput(f"the network's layer '{name}' has sparse gradients; make it with sparse=False")
         if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)) and layer.max_norm is not None:
             raise BadInput(f"the network's layer '{name}' changes its weights as it answers; make it without max_norm")
-    for name, parameter in network.named_parameters():
-        if parameter.is_complex() and parameter.requires_grad:
-            raise BadInput(
-                f"the network's {name} is complex, and real numbers alone are trained; keep torch.view_as_real of it"
-            )
-    for name, tensor in network.state_dict().items():
-        if isinstance(tensor, Tensor) and tensor.is_complex() and tensor.dtype != torch.complex64:
-            kind = str(tensor.dtype).removeprefix("torch.")
-            raise BadInput(f"the network's {name} is {kind}, which cannot be saved; make it complex64")
+    for name, tensor in network.state_dict(keep_vars=True).items():
+        imaginary = isinstance(tensor, Tensor) and tensor.is_complex()
+        if imaginary and tensor.requires_grad:
+            way = "real numbers alone are trained; keep torch.view_as_real of it"
+            raise BadInput(f"the network's {name} is complex, and {way}")
+        if imaginary and tensor.dtype != torch.complex64:
+            raise BadInput(f"the network's {name} is {str(tensor.dtype)[6:]}, which cannot be saved; make it complex64")
 
 
 def method(method: Method) -> None:
@@ -247,10 +244,8 @@ def _doubtful(learner, x: Tensor, answers: Tensor) -> None:
         told("the network answers with probabilities; remove its softmax, because the loss has one and needs logits")
     pictures = learner.given_inputs is None and x.is_floating_point() and x.ndim == 4 and x.shape[1] in (1, 3)
     if pictures and x.min() >= 0 and 128 < (high := float(x.max())) <= 255:
-        told(
-            f"images are floats up to {high:g}, and reach the network as they are; "
-            "give them as uint8, or inputs=everlearn.Pixels(), and they are divided by 255"
-        )
+        way = "give them as uint8, or inputs=everlearn.Pixels(), and they are divided by 255"
+        told(f"images are floats up to {high:g}, and reach the network as they are; {way}")
 
 
 def trainable(learner) -> None:
@@ -325,10 +320,8 @@ def answer(learner, answer: Tensor, samples: int) -> None:
 def finite(learner) -> None:
     """A network that has diverged says nothing any more."""
     if not torch.isfinite(learner.net.theta).all():
-        raise EverlearnError(
-            "this network has parameters that are no longer finite numbers; "
-            "load what was saved before, or make a new one"
-        )
+        way = "load what was saved before, or make a new one"
+        raise EverlearnError(f"this network has parameters that are no longer finite numbers; {way}")
 
 
 def taught(learner) -> None:
@@ -362,9 +355,8 @@ def rate(learner) -> float:
 def between_tasks(learner) -> None:
     """A learner that is not between two tasks."""
     if learner.within_task:
-        raise BadInput(
-            f"this learner is {learner.epoch} of {learner.epochs} epochs into a task; finish it with update first"
-        )
+        far = f"{learner.epoch} of {learner.epochs} epochs into a task"
+        raise BadInput(f"this learner is {far}; finish it with update first")
 
 
 def state(learner, state: Mapping[str, Tensor]) -> dict[str, Any] | None:

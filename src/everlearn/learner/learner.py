@@ -119,7 +119,7 @@ class Learner(Answering, Estimator):
         self.steps: int = 0  # steps that epoch has
         self._place: teaching.Place | None = None  # what that epoch was planned from, its random numbers and records
         self._resumed: tuple[dict, dict] | None = None  # in a task to go on with: the method's and weighting's states
-        self._begun = "{}"  # the plain values its method had when the task in hand began
+        self._begun = "[]"  # the plain values its method had when the task in hand began
         self.seen: set[int] = set()  # classes of the tasks learned so far
         self.prequential = observing.Prequential()
         self._steps: observing.Steps | None = None  # those of `observe`, made for mini-batches shaped like the last

@@ -64,7 +64,7 @@ def state(learner: Learner) -> dict[str, Tensor]:
 def restore(learner: Learner, state: dict[str, Tensor]) -> None:
     known = checks.state(learner, state)
     checks.shapes(learner, state, known)
-    words = from_bytes(state["learner.begun"]) if "learner.begun" in state else "{}"
+    words = from_bytes(state["learner.begun"]) if "learner.begun" in state else "[]"
     begun(words)  # what cannot be read is refused before anything is restored
     state = {name: tensor.detach().to(learner.device, copy=True) for name, tensor in state.items()}
     if known is not None:

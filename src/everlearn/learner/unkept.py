@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
+import json
 import math
 import pickle
 import warnings
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from everlearn.core.capture import alike, fixed
 from everlearn.core.state import Stateful
-from everlearn.errors import PLAIN, BadInput, Notice
+from everlearn.errors import MALFORMED, PLAIN, BadInput, Notice, parsed
 
 if TYPE_CHECKING:
     from everlearn.learner.learner import Learner
@@ -67,9 +67,17 @@ def called_again(learner: Learner, *holders: Stateful) -> Iterator[None]:
 
 
 def said(*holders: Stateful) -> str:
-    """Their plain values, in words from which `as_begun` reads them; arrays and objects are left out."""
-    held = {(place, name): value for place, of in enumerate(holders) for name, value in of._held().items()}
-    return repr({key: value for key, value in held.items() if _sayable(value)})
+    """The plain values each of them has, in words from which `begun` reads them; arrays and objects are left out."""
+    plain = lambda of: [[name, _worded(value)] for name, value in of._held().items() if _sayable(value)]
+    return json.dumps(list(map(plain, holders)))
+
+
+def begun(words: str) -> list[dict[str, object]]:
+    """What `said` gave; a state may be from anywhere."""
+    try:
+        return [{str(name): _meant(value) for name, value in of} for of in parsed(words)]
+    except MALFORMED as error:
+        raise BadInput("this state's words on how its task began cannot be read") from error
 
 
 def _sayable(value: object) -> bool:
@@ -80,12 +88,22 @@ def _sayable(value: object) -> bool:
     return type(value) in PLAIN and (not isinstance(value, float) or math.isfinite(value))
 
 
-def begun(words: str) -> dict[tuple[int, str], object]:
-    """What `said` gave; a state may be from anywhere."""
-    try:
-        return {(int(place), str(name)): value for (place, name), value in ast.literal_eval(words).items()}
-    except (SyntaxError, ValueError, TypeError, AttributeError, RecursionError, MemoryError) as error:
-        raise BadInput("this state's words on how its task began cannot be read") from error
+def _worded(value: Any) -> Any:
+    """A plain value for JSON, which has lists alone: any other collection says what it is."""
+    if isinstance(value, dict):
+        return {"dict": [[_worded(key), _worded(of)] for key, of in value.items()]}
+    if isinstance(value, (list, tuple, set)):
+        return {type(value).__name__: [_worded(of) for of in value]}
+    return value
+
+
+def _meant(words: Any) -> Any:
+    if not isinstance(words, dict):
+        return words
+    ((kind, inside),) = words.items()
+    if kind == "dict":
+        return {_meant(key): _meant(of) for key, of in inside}
+    return {"list": list, "tuple": tuple, "set": set}[kind](map(_meant, inside))
 
 
 @contextlib.contextmanager
@@ -95,10 +113,9 @@ def as_begun(words: str, *holders: Stateful) -> Iterator[None]:
     with contextlib.ExitStack() as traces:
         traced = [traces.enter_context(_traced(of)) for of in holders]
         yield
-    values = begun(words)
-    for place, (of, (_, bound)) in enumerate(zip(holders, traced)):
+    for before, of, (_, bound) in zip(begun(words), holders, traced):
         names = {known.rpartition(".")[2] for known in bound}
-        vars(of).update({name: value for (at, name), value in values.items() if at == place and name in names})
+        vars(of).update({name: value for name, value in before.items() if name in names})
 
 
 @contextlib.contextmanager
