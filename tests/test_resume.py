@@ -51,6 +51,14 @@ def perform(experiment: Experiment, store: Store, report=None, fresh: bool = Fal
     return runs.finish(runs.recorded(experiment, store, "cpu", report=report, fresh=fresh))
 
 
+def gone_on(learner: Learner, state: dict, stream) -> Learner:
+    """The learner in this state, and taught the tasks that are left."""
+    learner.restore(state)
+    for task in stream.tasks[learner.tasks :]:
+        learner.update(task)
+    return learner
+
+
 class Killed(BaseException):
     """As abrupt as a signal, in one process."""
 
@@ -615,10 +623,7 @@ def test_a_number_that_begin_task_makes_of_what_changes_in_a_task_stays_what_it_
     for task in stream.tasks:
         states += [learner.state() for _ in learner.updating(task)]
     for state in states:
-        again = make()
-        again.restore(state)
-        for task in stream.tasks[again.tasks :]:
-            again.update(task)
+        again = gone_on(make(), state, stream)
         assert same_state(learner.state(), again.state())
 
 
@@ -664,10 +669,7 @@ def test_a_snapshot_made_in_a_task_is_there_again_whenever_the_learner_was_left_
         learner.update(task, on_epoch=lambda learner, _: states.append(learner.state()))
         states.append(learner.state())
     for state in states:
-        again = make()
-        again.restore(state)
-        for task in stream.tasks[again.tasks :]:
-            again.update(task)
+        again = gone_on(make(), state, stream)
         assert same_state(learner.state(), again.state())
         assert torch.equal(learner.predict_proba(stream.tasks[0].test[0]), again.predict_proba(stream.tasks[0].test[0]))
     learner.save(tmp_path / "saved")
